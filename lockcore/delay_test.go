@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -294,19 +293,12 @@ func TestFault31_NoMemoryForTheHistory(t *testing.T) {
 func TestLockDelayConfig(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		refuses := func(err error, field, rule string) {
-			e.Helper()
-			refused, ok := errors.AsType[*noonlock.ConfigError](err)
-			if !ok || refused.Field != field || !strings.Contains(refused.Rule, rule) {
-				e.Errorf("%v, want one about %s", err, field)
-			}
-		}
 		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
 			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})
-			refuses(err, "Config.LockDelay", "")
+			refusal(e, err, "Config.LockDelay", "")
 		}
 		_, err := e.delayed("a", time.Second).Mutex("orders", ttl(2*time.Second))
-		refuses(err, "LeaseConfig.TTL", "Config.LockDelay (1s)")
+		refusal(e, err, "LeaseConfig.TTL", "Config.LockDelay (1s)")
 		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
 			if cmd == "INFO" {
 				p.WriteBulk("# Server\r\n")

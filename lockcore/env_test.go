@@ -81,22 +81,28 @@ func serverKinds() []string {
 	return []string{"mutex", "read"}
 }
 
-// onAllKinds is onBoth for each kind of lock, and in a bubble for those not in serverKinds.
-func onAllKinds(t *testing.T, test func(e *env)) {
+// forKinds runs a test for each of these kinds of locks.
+func forKinds(t *testing.T, kinds []string, run func(t *testing.T, kind string)) {
 	t.Helper()
 	t.Parallel()
 	for _, kind := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			run := onBoth
-			if !slices.Contains(serverKinds(), kind) {
-				run = inOneBubble
-			}
-			run(t, func(e *env) {
-				e.use(kind)
-				test(e)
-			})
-		})
+		t.Run(kind, func(t *testing.T) { run(t, kind) })
 	}
+}
+
+// onAllKinds is onBoth for each kind of lock, and in a bubble for those not in serverKinds.
+func onAllKinds(t *testing.T, test func(e *env)) {
+	t.Helper()
+	forKinds(t, kinds, func(t *testing.T, kind string) {
+		run := onBoth
+		if !slices.Contains(serverKinds(), kind) {
+			run = inOneBubble
+		}
+		run(t, func(e *env) {
+			e.use(kind)
+			test(e)
+		})
+	})
 }
 
 // inOneBubble is onBoth without the servers.
@@ -112,30 +118,24 @@ func inOneBubble(t *testing.T, test func(e *env)) {
 // inBubbleAllKinds is inBubble for each kind of lock.
 func inBubbleAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
-	t.Parallel()
-	for _, kind := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				e.use(kind)
-				test(e)
-			})
+	forKinds(t, kinds, func(t *testing.T, kind string) {
+		t.Parallel()
+		inBubble(t, func(e *env) {
+			e.use(kind)
+			test(e)
 		})
-	}
+	})
 }
 
 // onServerAllKinds runs a test on a real server for each kind of serverKinds.
 func onServerAllKinds(t *testing.T, test func(e *env), conf ...string) {
 	t.Helper()
-	t.Parallel()
-	for _, kind := range serverKinds() {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			e := realEnv(t, conf...)
-			e.use(kind)
-			test(e)
-		})
-	}
+	forKinds(t, serverKinds(), func(t *testing.T, kind string) {
+		t.Parallel()
+		e := realEnv(t, conf...)
+		e.use(kind)
+		test(e)
+	})
 }
 
 func inBubble(t *testing.T, test func(e *env)) {
@@ -301,15 +301,21 @@ func (e *env) queued(m locker) *pending {
 
 func (p *pending) wait() (*lockcore.Lease, error) {
 	p.e.Helper()
+	await(p.e, "Lock returns", p.done)
+	return p.lease, p.err
+}
+
+// await waits for a value of a channel, or for its end.
+func await[T any](t testing.TB, what string, c <-chan T) (value T, open bool) {
+	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-p.done:
-		return p.lease, p.err
+	case value, open = <-c:
 	case <-timer.C:
-		p.e.Fatal("Lock did not return")
-		return nil, nil
+		t.Fatalf("timed out waiting until %s", what)
 	}
+	return value, open
 }
 
 func (p *pending) granted() *lockcore.Lease {
@@ -410,15 +416,8 @@ func (e *env) expireTime(key string, want int64) int64 {
 // ended waits for the end of a lease and returns its cause.
 func (e *env) ended(lease *lockcore.Lease) error {
 	e.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-lease.Context().Done():
-		return context.Cause(lease.Context())
-	case <-timer.C:
-		e.Fatal("the lease did not end")
-		return nil
-	}
+	await(e, "the lease ends", lease.Context().Done())
+	return context.Cause(lease.Context())
 }
 
 // script matches one of lockcore's scripts in faults.

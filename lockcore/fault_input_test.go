@@ -43,7 +43,8 @@ func refusal(t testing.TB, err error, field, rule string) {
 	}
 }
 
-func TestFault46_Names(t *testing.T) {
+// The rule for names also applies to owners.
+func TestFault46_NamesAndOwners(t *testing.T) {
 	t.Parallel()
 	c := idle(t)
 	for _, bad := range []struct{ name, rule string }{
@@ -65,22 +66,30 @@ func TestFault46_Names(t *testing.T) {
 		{"job/x", "job/"},
 		{"election/x", "election/"},
 	} {
+		refuses := func(field string, allowed bool, err error) {
+			t.Helper()
+			if allowed {
+				t.Errorf("%s %.20q was accepted", field, bad.name)
+			}
+			refusal(t, err, field, bad.rule)
+		}
 		m, err := c.Mutex(bad.name, lockcore.LeaseConfig{})
-		if m != nil {
-			t.Errorf("%.20q was accepted", bad.name)
+		refuses("name", m != nil, err)
+		re, err := c.ReentrantMutex(bad.name, "me", lockcore.LeaseConfig{})
+		refuses("name", re != nil, err)
+		refuses("name", false, c.Do(t.Context(), bad.name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }))
+		if strings.HasSuffix(bad.rule, "/") { // operators may look at the locks of jobs and elections
 			continue
 		}
-		refusal(t, err, "name", bad.rule)
-		if !strings.HasSuffix(bad.rule, "/") { // operators may look at the locks of jobs and elections
-			call(c.Inspect(t.Context(), bad.name)).MustFail(t, noonlock.ErrConfig)
-			call(c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name})).MustFail(t, noonlock.ErrConfig)
-		}
-		refusal(t, c.Do(t.Context(), bad.name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }), "name", bad.rule)
+		call(c.Inspect(t.Context(), bad.name)).MustFail(t, noonlock.ErrConfig)
+		call(c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name})).MustFail(t, noonlock.ErrConfig)
+		re, err = c.ReentrantMutex("orders", bad.name, lockcore.LeaseConfig{})
+		refuses("owner", re != nil, err)
+		rw, err := c.RWMutex("orders", bad.name, lockcore.LeaseConfig{})
+		refuses("owner", rw != nil, err)
 	}
 	for _, good := range []string{"x", strings.Repeat("x", 200), "ü/ö:ä", "jobs/x", "a.b-c_d", "昼", ":lock", "*?[a]"} {
-		if _, err := c.Mutex(good, lockcore.LeaseConfig{}); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
+		call(c.Mutex(good, lockcore.LeaseConfig{})).Must(t)
 	}
 }
 
@@ -113,6 +122,13 @@ func TestFault47_Durations(t *testing.T) {
 			continue
 		}
 		refusal(t, err, bad.field, "")
+		rw, err := c.RWMutex("orders", "me", bad.cfg)
+		equal(t, "an RWMutex", rw, nil)
+		refusal(t, err, bad.field, "")
+	}
+	for _, n := range []int{-1, 0, 1001} {
+		_, err := c.Semaphore("gpus", n, lockcore.LeaseConfig{})
+		refusal(t, err, "n", "")
 	}
 	for _, good := range []lockcore.LeaseConfig{
 		{},
@@ -122,9 +138,7 @@ func TestFault47_Durations(t *testing.T) {
 		{TTL: 10 * s, ValidFor: 9898 * time.Millisecond},
 		{TTL: 10 * s, ValidFor: s, NoRenewal: true},
 	} {
-		if _, err := c.Mutex("orders", good); err != nil {
-			t.Errorf("%+v: %v", good, err)
-		}
+		call(c.Mutex("orders", good)).Must(t)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -121,30 +120,6 @@ func (e *env) another(m locker) locker {
 	default:
 		return e.rw(c, m.Name(), "another", cfg)
 	}
-}
-
-// The rule for names also applies to owners.
-func TestFault46_Owners(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		c := e.Client("a")
-		for _, owner := range []string{"", "two words", "a{b}", "nul\x00", strings.Repeat("x", 201), "\xff"} {
-			var refused *noonlock.ConfigError
-			if _, err := c.ReentrantMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
-				e.Errorf("ReentrantMutex of owner %q: %v", owner, err)
-			}
-			if _, err := c.RWMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
-				e.Errorf("RWMutex of owner %q: %v", owner, err)
-			}
-		}
-		var refused *noonlock.ConfigError
-		if m, err := c.RWMutex("orders", "me", ttl(time.Millisecond)); m != nil || !errors.As(err, &refused) || refused.Field != "LeaseConfig.TTL" {
-			e.Errorf("RWMutex: %v", err)
-		}
-		if _, err := c.ReentrantMutex("a b", "me", lockcore.LeaseConfig{}); !errors.Is(err, noonlock.ErrConfig) {
-			e.Errorf("a bad name: %v", err)
-		}
-	})
 }
 
 // reads is the read side of an RWMutex as a locker.

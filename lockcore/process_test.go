@@ -142,19 +142,12 @@ type answer struct {
 // answer returns the next answer.
 func (a *actor) answer() answer {
 	a.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case line, ok := <-a.lines:
-		if !ok {
-			a.t.Fatal("the process has ended")
-		}
-		text, arg, _ := strings.Cut(line, " ")
-		return answer{a.t, text, arg}
-	case <-timer.C:
-		a.t.Fatal("the process does not answer")
-		return answer{}
+	line, lives := await(a.t, "the process answers", a.lines)
+	if !lives {
+		a.t.Fatal("the process has ended")
 	}
+	text, arg, _ := strings.Cut(line, " ")
+	return answer{a.t, text, arg}
 }
 
 func (a *actor) ask(order string) answer {

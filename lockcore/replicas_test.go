@@ -21,20 +21,14 @@ func (e *env) answers() bool {
 	return n == 1
 }
 
-// onAllReplicated runs a test with a replica, for each kind of serverKinds.
+// onAllReplicated runs a test with a replica that is in sync, for each kind of serverKinds.
 func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServer)) {
 	t.Helper()
-	t.Parallel()
-	for _, kind := range serverKinds() {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			e := realEnv(t, "repl-diskless-sync-delay 0")
-			replica := servers.Redis(t, e.Real.ReplicaOf())
-			e.Until("the replica is in sync", e.answers)
-			e.use(kind)
-			test(e, replica)
-		})
-	}
+	onServerAllKinds(t, func(e *env) {
+		replica := servers.Redis(e.T, e.Real.ReplicaOf())
+		e.Until("the replica is in sync", e.answers)
+		test(e, replica)
+	}, "repl-diskless-sync-delay 0")
 }
 
 // While the replica answers, locks with MinReplicas work like others. The replica has each grant when it is
