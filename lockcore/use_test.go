@@ -3,10 +3,18 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -122,4 +130,72 @@ func (u *use) end(h *held) (taken bool) {
 		u.present = nil
 	}
 	return h.taken
+}
+
+const chaosTTL = 500 * time.Millisecond
+
+// Eight Clients hand a lock on, while a random minority of five servers is killed, frozen or
+// flushed at any time. No two hold it at the same time, and the tokens increase.
+//
+//nolint:paralleltest // it loads the machine so much that other tests would be late
+func TestQuorumChaos(t *testing.T) {
+	e := &quorumEnv{env: &env{Env: &testenv.Env{T: t}}, maxTTL: chaosTTL}
+	for range 5 {
+		e.real = append(e.real, servers.Redis(t))
+	}
+	u := &use{e: e.env, name: "chaos", hold: func(_ context.Context, lease *lockcore.Lease) {
+		began := time.Now()
+		for n := rand.IntN(50); n == 0 && lease.Context().Err() == nil && time.Since(began) < chaosTTL; {
+			time.Sleep(time.Millisecond) // a lease that is renewed
+		}
+	}, failed: func(string, error) {}} // a release may be unknown, and a lease lost with it
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range 8 {
+		cfg := lockcore.Config{Identity: fmt.Sprint("client-", i), Logger: lockcore.Discard}
+		m := e.mutex(e.clientWith(lockcore.QuorumConfig{Config: cfg}), u.name)
+		all.Go(func() { u.repeat(ctx, m) })
+	}
+	want, faults := testenv.Size(300, 3000), map[string]int{}
+	for begin := time.Now(); u.count() < want && !t.Failed(); {
+		if time.Since(begin) > patience+time.Duration(want)*50*time.Millisecond {
+			t.Errorf("%d leases, want %d", u.count(), want)
+		}
+		for _, i := range rand.Perm(5)[:1+rand.IntN(2)] {
+			s := e.real[i]
+			switch rand.IntN(4) {
+			case 0:
+				faults["killed"]++
+				s.Kill()
+				time.Sleep(rand.N(chaosTTL))
+				s.Restart(t)
+			case 1:
+				faults["restarted"]++
+				s.Restart(t)
+			case 2:
+				faults["frozen"]++
+				s.Pause()
+				time.Sleep(rand.N(2 * chaosTTL))
+				s.Resume()
+			case 3:
+				faults["flushed"]++
+				e.admin(s, "flushall")
+			}
+		}
+		for _, s := range e.real {
+			rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+			// Another loss of data would otherwise concern more than a minority.
+			e.Until("the server grants locks", func() bool {
+				marker := rdb.HGetAll(t.Context(), quorumMarkerKey).Val()
+				after, err := strconv.ParseInt(marker["after"], 10, 64)
+				now := rdb.Time(t.Context()).Val()
+				return err == nil && strings.Contains(rdb.Info(t.Context(), "server").Val(), "run_id:"+marker["run"]) && now.UnixMilli() >= after
+			})
+			rdb.Close()
+		}
+		time.Sleep(rand.N(chaosTTL / 2))
+	}
+	cancel()
+	all.Wait()
+	servers.Count(t, "%d leases of a quorum of 5 by 8 Clients, with %v servers; %d leases were lost", u.count(), faults, u.lost)
 }
