@@ -183,7 +183,6 @@ func (e *env) connections(field string) int {
 
 // Renewals are pipelined, and what is unanswered on a connection is bounded.
 func TestRenewalsInFlight(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		e.warmAll()
 		a, f := e.Linked("a")

@@ -151,7 +151,6 @@ func TestFault89_RestartDelaysGrants(t *testing.T) {
 
 // The delay is logged and counted once per loss, and refused calls are counted. The end of a wait names it.
 func TestLockDelayIsReported(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		var log testenv.Log
 		reg := prometheus.NewRegistry()
@@ -193,7 +192,6 @@ func TestLockDelayIsReported(t *testing.T) {
 
 // A server's clock that is set back does not extend the delay.
 func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		const delay = 10 * time.Second
 		a := e.mutex(e.delayed("a", delay), "orders", ttl(3*time.Second))
@@ -291,7 +289,6 @@ func TestFault31_NoMemoryForTheHistory(t *testing.T) {
 
 // Invalid delays are refused, and so are leases that outlive the delay, and a server that does not report its ids.
 func TestLockDelayConfig(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
 			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})

@@ -109,17 +109,13 @@ func onAllKinds(t *testing.T, test func(e *env)) {
 func inOneBubble(t *testing.T, test func(e *env)) {
 	t.Helper()
 	t.Parallel()
-	t.Run("bubble", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, test)
-	})
+	t.Run("bubble", func(t *testing.T) { inBubble(t, test) })
 }
 
 // inBubbleAllKinds is inBubble for each kind of lock.
 func inBubbleAllKinds(t *testing.T, test func(e *env)) {
 	t.Helper()
 	forKinds(t, kinds, func(t *testing.T, kind string) {
-		t.Parallel()
 		inBubble(t, func(e *env) {
 			e.use(kind)
 			test(e)
@@ -138,8 +134,10 @@ func onServerAllKinds(t *testing.T, test func(e *env), conf ...string) {
 	})
 }
 
+// inBubble runs a test in a bubble, in parallel.
 func inBubble(t *testing.T, test func(e *env)) {
 	t.Helper()
+	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 

@@ -171,7 +171,6 @@ func TestFault31_OutOfMemory(t *testing.T) {
 // succeeds. Others are details. A self-test that is refused is an error, once, however often it is repeated. The
 // withdrawals of many attempts that may have been stored are one line.
 func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		log := &testenv.Log{}
 		opt, faults := e.Link()
@@ -233,7 +232,6 @@ func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
 // MOVED: calls return that at once, also those that would wait, and nothing is granted. A renewal of a name that
 // moves is logged as an error.
 func TestFault76_OneShardOfACluster(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		log := &testenv.Log{}
 		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Logger()})

@@ -85,7 +85,6 @@ func TestFault137_CallersThatWaitForLittle(t *testing.T) {
 	} {
 		for kind, places := range map[string]int{"mutex": 1, "semaphore": 5} {
 			t.Run(fmt.Sprintf("%d for %v, %v away, %s", c.callers, c.wait, c.roundTrip, kind), func(t *testing.T) {
-				t.Parallel()
 				inBubble(t, func(e *env) {
 					_, opt := e.overDistance(c.roundTrip)
 					var acquire []func(context.Context) (*lockcore.Lease, error)

@@ -195,7 +195,6 @@ func TestFault53_Do(t *testing.T) {
 
 // Work that is slow to stop keeps the lock until it has returned.
 func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, other := e.Client("a"), e.Client("b")
 		ctx, cancel := context.WithCancel(e.Context())

@@ -107,8 +107,8 @@ func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
 // outlives reports whether a lease outlives an outage that begins at the given time.
 func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, lasts time.Duration) (yes bool) {
 	t.Helper()
-	inBubble(t, func(e *env) {
-		o := outage(e.Env)
+	testenv.InBubble(t, func(of *testenv.Env) {
+		e, o := &env{Env: of}, outage(of)
 		lease := e.try(e.mutex(e.ClientWith(o.Options, lockcore.Config{}), "orders", lockcore.LeaseConfig{TTL: ttl}))
 		e.Pass(at)
 		o.Last(lasts)

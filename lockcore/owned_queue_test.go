@@ -25,7 +25,6 @@ func (e *env) run(script string, keys []string, args ...any) any {
 // and not for their next look, although the owner's other lease is renewed.
 // Caught mutant: the head of the queue gets the end of the key instead.
 func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		dying, f := e.Linked("dying")
 		alive := e.Client("alive")

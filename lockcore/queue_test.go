@@ -138,7 +138,6 @@ func TestTryAfterPartsWereDeleted(t *testing.T) {
 	for _, kind := range kinds {
 		for gone := range 16 {
 			t.Run(fmt.Sprintf("%s/%04b", kind, gone), func(t *testing.T) {
-				t.Parallel()
 				inBubble(t, func(e *env) {
 					e.use(kind)
 					cfg := ttl(20 * time.Second)

@@ -23,7 +23,6 @@ type timed struct {
 
 func toTheMillisecond(t *testing.T, test func(e *timed)) {
 	t.Helper()
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		e.Pass(1234*time.Millisecond + 567*time.Microsecond)
 		test(&timed{e, time.Now()})
@@ -138,7 +137,6 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 
 // The first grant of a handle sets the TTL of the counter, and then the first one after each second.
 func TestWhenAGrantSetsTheTTLOfTheCounter(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		const ms, short, long = time.Millisecond, time.Minute, 2*time.Hour + time.Second
 		m, counter := e.mutex(e.Client("a"), "orders", ttl(5*time.Second)), e.key("orders", "fence")

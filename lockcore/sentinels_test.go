@@ -74,7 +74,6 @@ func (c *council) says(epoch int, primary string, which ...int) {
 
 func inCouncil(t *testing.T, test func(c *council)) {
 	t.Helper()
-	t.Parallel()
 	inBubble(t, func(e *env) {
 		c := &council{env: e, servers: map[string]*lockcoretest.Redis{before: e.Bubble, after: lockcoretest.NewRedis(e.T)}}
 		opts := &redis.UniversalOptions{MasterName: "noon"}
