@@ -259,72 +259,59 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const me, news = "nl1:ALIVE.1/me", "noonlock:leader:board"
-		heard := e.Raw.Subscribe(e.Context(), news)
-		defer heard.Close()
-		call(heard.Receive(e.Context())).Must(e.env)
-		keys := e.scriptKeys("orders")
-		record := e.key("orders", "leader")
-		hash := func(text string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(text))) } //nolint:gosec // as in the script
-		releases := map[string]func(source string) error{
-			"mutex_leave": func(source string) error {
-				return e.Raw.Eval(e.Context(), source, append(keys, record), me, "1000 0 noonlock:ch:", 0, news).Err()
-			},
-			"quorum_leave": func(source string) error {
-				return e.Raw.Eval(e.Context(), source, []string{keys[0], keys[4], record}, me, 0, "", news).Err()
-			},
-		}
-		for script, release := range releases {
-			source := call(lockcore.ScriptSource(script)).Must(e.env)
-			check := func(holder, by string, waits, ends bool, more ...any) {
-				e.Helper()
+		heard := e.hears(news)
+		k, record := e.scriptKeys("orders"), e.key("orders", "leader")
+		const both = "mutex_leave quorum_leave"
+		for _, row := range []struct {
+			name, holder, by string
+			waits            bool
+			more             []any  // of the record
+			ends             string // the scripts that end the record
+		}{
+			{name: "its own record", holder: me, by: me, ends: both},
+			{name: "its own record, and another one waits", holder: me, by: me, waits: true, ends: "quorum_leave"},
+			{name: "another's record", holder: me, by: "other", ends: "mutex_leave"},
+			{name: "a free lock", by: me, ends: both},
+			{name: "a free lock, and another's record", by: "other"},
+			{name: "another's lock", holder: "another", by: me, ends: "quorum_leave"},
+			{name: "a record that has ended", holder: me, by: me, more: []any{"released", 7}},
+			{name: "a record of another version", holder: me, by: me, more: []any{"v", 2}},
+			{name: "a key of another type", holder: me},
+			{name: "no record", holder: me},
+		} {
+			for script, run := range map[string][]any{
+				"mutex_leave":  {append(k[:5:5], record), me, "1000 0 noonlock:ch:", 0, news},
+				"quorum_leave": {[]string{k[0], k[4], record}, me, 0, "", news},
+			} {
+				where := script + ", " + row.name
 				must(e.env, e.Raw.FlushDB(e.Context()).Err())
-				must(e.env, e.Raw.HSet(e.Context(), record, append([]any{"v", 1, "by", hash(by), "holder", "pod-1", "acquired", 5}, more...)...).Err())
-				if holder != "" {
-					must(e.env, e.Raw.Set(e.Context(), keys[0], holder, time.Minute).Err())
+				switch {
+				case row.by != "":
+					by := fmt.Sprintf("%x", sha1.Sum([]byte(row.by))) //nolint:gosec // as in the script
+					must(e.env, e.Raw.HSet(e.Context(), record, append([]any{"v", 1, "by", by, "holder", "pod-1", "acquired", 5}, row.more...)...).Err())
+				case row.name != "no record":
+					must(e.env, e.Raw.Set(e.Context(), record, "spoilt", 0).Err())
 				}
-				if waits {
-					must(e.env, e.Raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: "nl1:ALIVE.2/b"}).Err())
-					must(e.env, e.Raw.HSet(e.Context(), keys[3], "nl1:ALIVE.2/b", time.Now().Add(time.Minute).UnixMilli()).Err())
+				if row.holder != "" {
+					must(e.env, e.Raw.Set(e.Context(), k[0], row.holder, time.Minute).Err())
 				}
-				want := e.Raw.HGetAll(e.Context(), record).Val()
+				if row.waits {
+					e.fillQueue("orders", living, time.Duration(0), minute)
+				}
+				want, ends := e.Raw.HGetAll(e.Context(), record).Val(), strings.Contains(row.ends, script)
 				if ends {
 					want["holder"], want["released"] = "", e.ms(0)
 				}
 				for range 2 {
-					must(e.env, release(source))
-					equal(e, fmt.Sprintf("%s, held by %q, record by %q, waits %v", script, holder, by, waits), fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), fmt.Sprint(want))
+					call(testenv.Scripts{Files: lockcore.ScriptFiles()}.Eval(e.Env, script, run[0].([]string), run[1:]...)).Must(e.env)
+					equal(e, where, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), fmt.Sprint(want))
 				}
-				told := 0
-				if ends {
-					told = 1
-				}
-				equal(e, script+": messages", len(e.Received(heard, news)), told)
-				equal(e, script+": a tombstone", e.Exists(keys[4]), false)
-			}
-			alone := script == "mutex_leave"
-			check(me, me, false, true)
-			check(me, me, true, !alone)
-			check(me, "other", false, alone)
-			check("", me, false, true)
-			check("", "other", false, false)
-			check(me, me, false, false, "released", 7)
-			check(me, me, false, false, "v", 2)
-			for _, spoilt := range []string{"spoilt", ""} {
-				must(e.env, e.Raw.FlushDB(e.Context()).Err())
-				if spoilt != "" {
-					must(e.env, e.Raw.Set(e.Context(), record, spoilt, 0).Err())
-				}
-				must(e.env, e.Raw.Set(e.Context(), keys[0], me, time.Minute).Err())
-				must(e.env, release(source))
-				equal(e, script+": the lock", e.Exists(keys[0]), false)
-				equal(e, script+": the record", e.Raw.Get(e.Context(), record).Val(), spoilt)
+				equal(e, where+": messages", len(e.Received(heard, news)), map[bool]int{true: 1}[ends])
+				equal(e, where+": the lock of its own", e.Raw.Get(e.Context(), k[0]).Val() == me, false)
+				equal(e, where+": the key of another type", e.Raw.Get(e.Context(), record).Val() == "spoilt", row.name == "a key of another type")
+				equal(e, where+": a tombstone", e.Exists(k[4]), false)
 			}
 		}
-		must(e.env, e.Raw.Set(e.Context(), keys[0], "another", time.Minute).Err())
-		must(e.env, e.Raw.HSet(e.Context(), record, "v", 1, "by", hash(me)).Err())
-		source := call(lockcore.ScriptSource("mutex_leave")).Must(e.env)
-		must(e.env, releases["mutex_leave"](source))
-		equal(e, "the end while another holds the lock", e.Raw.HExists(e.Context(), record, "released").Val(), false)
 	})
 }
 
