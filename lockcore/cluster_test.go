@@ -26,11 +26,11 @@ type sharded struct {
 	raw *redis.ClusterClient
 }
 
-func clusterEnv(t *testing.T, replicas int, opts ...string) *sharded {
+func clusterEnv(t *testing.T, replicas int) *sharded {
 	t.Helper()
 	s := &sharded{
 		env:          &env{Env: &testenv.Env{T: t, Start: time.Now()}},
-		RedisCluster: servers.Cluster(t, 3, replicas, slices.Concat(peersOnly, opts)...),
+		RedisCluster: servers.Cluster(t, 3, replicas, peersOnly...),
 	}
 	s.raw = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), ClusterStateReloadInterval: time.Second})
 	s.Raw = s.raw

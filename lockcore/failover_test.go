@@ -31,17 +31,11 @@ func (e *env) lag(s *servers.RedisServer) {
 	e.admin(s, "acl setuser peer -psync -sync", "client kill type replica")
 }
 
-// admin sends commands to a server.
+// admin sends commands to a server, one after the other.
 func (e *env) admin(s *servers.RedisServer, commands ...string) {
 	e.Helper()
 	rdb := redis.NewClient(testenv.Options(s.Addr()))
 	defer rdb.Close()
-	e.send(rdb, commands...)
-}
-
-// send sends commands, one after the other.
-func (e *env) send(rdb *redis.Client, commands ...string) {
-	e.Helper()
 	for _, line := range commands {
 		var args []any
 		for word := range strings.FieldsSeq(line) {
@@ -156,10 +150,10 @@ type watched struct {
 
 const watchedName = "noon"
 
-// sentinelEnv starts the servers. opts are further lines of redis.conf.
-func sentinelEnv(t *testing.T, opts ...string) *watched {
+// sentinelEnv starts the servers.
+func sentinelEnv(t *testing.T) *watched {
 	t.Helper()
-	opts = slices.Concat(opts, peersOnly, []string{"repl-diskless-sync-delay 0", "repl-ping-replica-period 1"})
+	opts := slices.Concat(peersOnly, []string{"repl-diskless-sync-delay 0", "repl-ping-replica-period 1"})
 	e := realEnv(t, opts...)
 	w := &watched{env: e, primary: e.Real}
 	for range 2 {
@@ -195,10 +189,11 @@ func sentinelEnv(t *testing.T, opts ...string) *watched {
 	return w
 }
 
-// promote makes the first Sentinel promote a replica of the primary at address old, which may be dead, and waits until
-// all of them name another primary. It returns its address.
-func (w *watched) promote(old string) string {
+// promote makes the first Sentinel promote a replica of the primary, which may be dead, and waits until all of them name
+// another primary. It returns its address.
+func (w *watched) promote() string {
 	w.Helper()
+	old := w.primary.Addr()
 	next := old
 	for i, s := range w.sentinels {
 		rdb := redis.NewSentinelClient(testenv.Options(s.Addr()))
@@ -242,7 +237,7 @@ func (w *watched) client(opt *redis.UniversalOptions, cfg lockcore.Config) *lock
 // promoted promotes a replica, and waits until it accepts writes.
 func (w *watched) promoted() {
 	w.Helper()
-	w.promote(w.primary.Addr())
+	w.promote()
 	w.Until("another primary accepts writes", func() bool {
 		return w.Raw.Set(w.Context(), "probe", 1, time.Minute).Err() == nil
 	})
@@ -316,7 +311,7 @@ func TestFault18_PlannedFailoverWithEverything(t *testing.T) {
 	for n := range failovers {
 		old := redis.NewClient(testenv.Options(w.primary.Addr()))
 		defer old.Close()
-		next := w.promote(w.primary.Addr())
+		next := w.promote()
 		named := time.Now()
 		w.Until("no Client is at the old primary", func() bool {
 			list, err := old.ClientList(ctx).Result()

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -19,7 +18,7 @@ import (
 )
 
 // A use is the use of one name by several clients. It asserts that no two leases are valid at a time, and that tokens
-// grow. After a fault that loses writes, the older lease must report its loss instead.
+// grow.
 type use struct {
 	e      *env
 	name   string
@@ -27,33 +26,15 @@ type use struct {
 	failed func(call string, err error)                     // nil: no call may fail
 
 	mu      sync.Mutex
-	fault   injection // the last one
-	present *held
+	present *lockcore.Lease
 	token   uint64 // the greatest
 	leases  int
-	lost    int
-}
-
-// A held is a lease that is in use.
-type held struct {
-	*lockcore.Lease
-	fragile bool // a fault that loses writes was injected during the lease, or just before it
-	taken   bool // another lease was granted meanwhile
 }
 
 func (u *use) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.leases
-}
-
-func (u *use) expect(fault injection) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.fault = fault
-	if u.present != nil && fault.losing {
-		u.present.fragile = true
-	}
 }
 
 // goesOn waits until the name was acquired so many times more.
@@ -71,17 +52,13 @@ func (u *use) repeat(ctx context.Context, m locker) {
 			u.fails(ctx, "Lock", err)
 			continue
 		}
-		h := u.begin(lease)
+		u.begin(lease)
 		if u.hold != nil {
 			u.hold(ctx, lease)
 		} else {
 			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 		}
-		if u.end(h) {
-			if cause := u.e.ended(lease); !errors.Is(cause, lockcore.ErrLeaseLost) && !errors.Is(cause, lockcore.ErrLeaseExpired) {
-				u.e.Errorf("%s: a lost lease ended with %v", u.name, cause)
-			}
-		}
+		u.end(lease)
 		if err := lease.Unlock(u.e.Context()); err != nil {
 			u.fails(u.e.Context(), "Unlock", err)
 		}
@@ -99,37 +76,26 @@ func (u *use) fails(ctx context.Context, call string, err error) {
 }
 
 // begin records a grant.
-func (u *use) begin(lease *lockcore.Lease) *held {
+func (u *use) begin(lease *lockcore.Lease) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if lease.Token() < u.token && u.fault.losing {
-		u.lost++ // before this goroutine ran, the data was lost, and another client acquired the lock
-		return &held{Lease: lease, fragile: true, taken: true}
-	}
 	if lease.Token() <= u.token {
-		u.e.Errorf("%s, after %q: token %d after %d", u.name, u.fault.name, lease.Token(), u.token)
+		u.e.Errorf("%s: token %d after %d", u.name, lease.Token(), u.token)
 	}
 	if u.present != nil && u.present.Context().Err() == nil {
-		u.present.taken = true // its next renewal reports that
-		u.lost++
-		if !u.present.fragile {
-			u.e.Errorf("%s, after %q: two leases are valid, with tokens %d and %d", u.name, u.fault.name, u.present.Token(), lease.Token())
-		}
+		u.e.Errorf("%s: two leases are valid, with tokens %d and %d", u.name, u.present.Token(), lease.Token())
 	}
-	u.token = lease.Token()
+	u.token, u.present = lease.Token(), lease
 	u.leases++
-	u.present = &held{Lease: lease, fragile: u.fault.losing}
-	return u.present
 }
 
-// end records that a lease is no longer used. It reports whether another one was granted.
-func (u *use) end(h *held) (taken bool) {
+// end records that a lease is no longer used.
+func (u *use) end(lease *lockcore.Lease) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.present == h {
+	if u.present == lease {
 		u.present = nil
 	}
-	return h.taken
 }
 
 const chaosTTL = 500 * time.Millisecond
@@ -197,5 +163,5 @@ func TestQuorumChaos(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	servers.Count(t, "%d leases of a quorum of 5 by 8 Clients, with %v servers; %d leases were lost", u.count(), faults, u.lost)
+	servers.Count(t, "%d leases of a quorum of 5 by 8 Clients, with %v servers", u.count(), faults)
 }
