@@ -31,9 +31,7 @@ func (f *fleet) ids() map[string][]string {
 // now returns the server's time.
 func (f *fleet) now() time.Time {
 	f.Helper()
-	now, err := f.Raw.Time(f.Context()).Result()
-	testenv.Must(f, err)
-	return now
+	return testenv.Call(f.Raw.Time(f.Context()).Result()).Must(f)
 }
 
 // A run at an instant begins then, once, with its id and payload, whoever repeats the request, which is
@@ -64,8 +62,7 @@ func TestTriggerAt(t *testing.T) {
 		if o := st.Open[0]; o.Request.ID != "x" || o.NotBefore.Sub(at).Abs() > time.Millisecond || o.Attempt != 0 || o.Request.By != "ann" || o.Request.Reason != "order 7" {
 			t.Errorf("the run that waits is %+v", o)
 		}
-		_, err := job.Result(t.Context(), "x")
-		testenv.MustIs(t, err, singleton.ErrNotEnded)
+		testenv.Call(job.Result(t.Context(), "x")).MustFail(t, singleton.ErrNotEnded)
 		testenv.Must(t, job.CancelAt(t.Context(), "z"))
 		testenv.Must(t, second1(job.TriggerAt(t.Context(), "z", at.Add(time.Second), "")))
 		testenv.MustIs(t, job.CancelAt(t.Context(), "z"), singleton.ErrNotOpen)
@@ -82,19 +79,12 @@ func TestTriggerAt(t *testing.T) {
 		testenv.Must(t, second1(job.TriggerAt(t.Context(), "fails", at.Add(-time.Hour), "again")))
 		f.Until("it has failed", func() bool { return len(f.runs("draw")) == 3 })
 		mended.Store(true)
-		failed, err := job.Result(t.Context(), "fails")
-		testenv.Must(t, err)
-		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
+		testenv.Must(t, job.Rerun(t.Context(), testenv.Call(job.Result(t.Context(), "fails")).Must(t).RunID))
 		f.Until("it has run again", func() bool { return len(f.runs("draw")) == 4 })
-		if got := fmt.Sprintf("%q", f.ids()); got != fmt.Sprintf("%q", map[string][]string{"x": {secret}, "fails": {"again", "again"}}) {
-			t.Errorf("runs began as %s", got)
-		}
-		_, err = job.Result(t.Context(), "unknown")
-		testenv.MustIs(t, err, singleton.ErrNoRun)
-		acts, err := job.Actions(t.Context(), 10)
-		testenv.Must(t, err)
-		all, err := json.Marshal([]any{f.runs("draw"), acts, f.status("draw")})
-		testenv.Must(t, err)
+		testenv.Equal(t, "runs", fmt.Sprintf("%q", f.ids()), fmt.Sprintf("%q", map[string][]string{"x": {secret}, "fails": {"again", "again"}}))
+		testenv.Call(job.Result(t.Context(), "unknown")).MustFail(t, singleton.ErrNoRun)
+		acts := testenv.Call(job.Actions(t.Context(), 10)).Must(t)
+		all := testenv.Call(json.Marshal([]any{f.runs("draw"), acts, f.status("draw")})).Must(t)
 		for _, text := range []string{string(all), f.log.String(), fmt.Sprint(f.Raw.HGetAll(t.Context(), f.key("draw", "payloads")), f.Raw.LRange(t.Context(), f.key("draw", "runs"), 0, -1))} {
 			if strings.Contains(text, "a secret") {
 				t.Errorf("a payload is shown, or kept after success: %s", text)
@@ -122,13 +112,10 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 		}, singleton.JobConfig{})
 		f.Pass(10 * time.Second)
 		client, net := f.Linked("operator")
-		job, err := singleton.NewJob(client, "draw")
-		testenv.Must(t, err)
+		job := testenv.Call(singleton.NewJob(client, "draw")).Must(t)
 		ran := func(when, want string) {
 			t.Helper()
-			if got := fmt.Sprint(f.ids()); got != "map["+want+"]" {
-				t.Errorf("%s: %s", when, got)
-			}
+			testenv.Equal(t, when, fmt.Sprint(f.ids()), "map["+want+"]")
 		}
 		lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: request("trigger")})
 		begin := f.now()
@@ -197,33 +184,28 @@ func TestManyInstants(t *testing.T) {
 		}
 		testenv.Must(t, job.Pause(t.Context()))
 		f.Pass(2 * time.Hour)
-		if n := len(f.book.all()); n != 0 {
-			t.Errorf("%d ran while the job was paused", n)
-		}
+		testenv.Equal(t, "runs while the job was paused", len(f.book.all()), 0)
 		for _, name := range []string{"a", "b"} {
 			f.all[name].stop()
 		}
 		f.start("cdef", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: 2})
 		f.Pass(time.Minute)
-		var claims atomic.Int64
+		var claims []func() int
 		for _, name := range []string{"c", "d", "e", "f"} {
-			claim := request("claim")
-			f.all[name].net.Inject(t, countingFault(func(cmd []string) {
-				if claim(cmd) {
-					claims.Add(1)
-				}
-			}))
+			claims = append(claims, f.all[name].claims())
 		}
 		testenv.Must(t, job.Resume(t.Context()))
-		_, err := job.Trigger(t.Context())
-		testenv.Must(t, err)
+		testenv.Call(job.Trigger(t.Context())).Must(t)
 		f.Until("all have run", func() bool { return len(f.book.all()) >= many+1 })
 		f.Pass(time.Minute)
-		runs := map[singleton.RunID]bool{}
+		runs, n := map[singleton.RunID]bool{}, 0
 		for _, e := range f.book.all() {
 			runs[e.run.RunID] = true
 		}
-		if n := claims.Load(); n > many+1+4*4 {
+		for _, count := range claims {
+			n += count()
+		}
+		if n > many+1+4*4 {
 			t.Errorf("%d claims of %d runs by 4 replicas", n, many+1)
 		}
 		if ids := f.ids(); len(ids) != many+1 || len(runs) != many+1 || len(f.book.all()) != many+1 {

@@ -20,6 +20,9 @@ type entry struct {
 	begin, end time.Time // end is zero while it runs
 }
 
+// late returns how long after its tick the attempt began.
+func (e entry) late() time.Duration { return e.begin.Sub(e.run.Tick) }
+
 // A book collects the entries of the work of all replicas.
 type book struct {
 	mu      sync.Mutex
@@ -56,6 +59,12 @@ func (b *book) all() []entry {
 	return slices.Clone(b.entries)
 }
 
+// newest returns the entry that began last.
+func (f *fleet) newest() entry {
+	all := f.book.all()
+	return all[len(all)-1]
+}
+
 // ticks returns the entries of one job, by tick.
 func (f *fleet) ticks(job string) map[int64][]entry {
 	found := map[int64][]entry{}
@@ -77,9 +86,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 		f.readers = map[string]*ledger.Ledger{}
 	}
 	if f.readers[job] == nil {
-		l, err := ledger.New(f.reader, job, ledger.Config{})
-		testenv.Must(f, err)
-		f.readers[job] = l
+		f.readers[job] = testenv.Call(ledger.New(f.reader, job, ledger.Config{})).Must(f)
 	}
 	return f.readers[job]
 }
@@ -87,8 +94,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 // runs returns the whole history of a job, oldest first.
 func (f *fleet) runs(job string) []singleton.HistoryEntry {
 	f.Helper()
-	runs, err := f.job(job).Runs(f.Context(), 10_000)
-	testenv.Must(f, err)
+	runs := testenv.Call(f.job(job).Runs(f.Context(), 10_000)).Must(f)
 	slices.Reverse(runs)
 	return runs
 }
@@ -129,11 +135,8 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 	var runs []singleton.HistoryEntry
 	var state ledger.State
 	f.Until("no run ends between the readings of the history and of the open runs", func() (same bool) {
-		var err error
 		runs = f.runs(job)
-		if state, err = f.ledger(job).Open(f.Context(), ledger.State{}); err != nil {
-			f.Fatal(err)
-		}
+		state = testenv.Call(f.ledger(job).Open(f.Context(), ledger.State{})).Must(f)
 		return reflect.DeepEqual(runs, f.runs(job))
 	})
 	for _, r := range runs {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -28,8 +26,7 @@ func TestCancel(t *testing.T) {
 				where = inBubble
 			}
 			where(t, func(t *testing.T, f *fleet) {
-				reg := prometheus.NewRegistry()
-				r := f.replica("a", singleton.Config{TTL: 12 * time.Second}, reg)
+				r := f.replica("a", singleton.Config{TTL: 12 * time.Second})
 				if deaf {
 					r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 				}
@@ -47,12 +44,10 @@ func TestCancel(t *testing.T) {
 				r.run()
 				job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
 				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
-				_, err := job.Cancel(t.Context(), singleton.RunID{})
-				testenv.MustIs(t, err, singleton.ErrNotOpen)
+				testenv.Call(job.Cancel(t.Context(), singleton.RunID{})).MustFail(t, singleton.ErrNotOpen)
 				for i, when := range []string{"during the work", "in the pause"} {
 					pausing = i == 1
-					_, err := job.Trigger(t.Context())
-					testenv.Must(t, err)
+					testenv.Call(job.Trigger(t.Context())).Must(t)
 					tick := <-begun
 					if pausing {
 						f.Until("it waits for its next attempt", func() bool { open := f.status("draw").Open; return len(open) == 1 && !open[0].Running })
@@ -75,12 +70,8 @@ func TestCancel(t *testing.T) {
 						t.Errorf("%s: recorded is %+v", when, end)
 					}
 				}
-				if n := len(f.book.all()); n != 2 {
-					t.Errorf("%d attempts", n)
-				}
-				if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "cancel"); n != 1 {
-					t.Errorf("%v cancellations are counted", n)
-				}
+				testenv.Equal(t, "attempts", len(f.book.all()), 2)
+				f.counts(1, "interventions_total", "action", "cancel")
 				if n := f.log.Count(`"by"="ann@host" "reason"="wrong data"`); n < 1 {
 					t.Errorf("%d log lines name who has canceled the run", n)
 				}
@@ -132,17 +123,15 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 				return ctx.Err()
 			}, singleton.JobConfig{AllowOverlap: true})
 			opt, net := f.Link()
-			job, err := singleton.NewJob(f.ClientWith(opt, lockcore.Config{}), "draw")
-			testenv.Must(t, err)
+			job := testenv.Call(singleton.NewJob(f.ClientWith(opt, lockcore.Config{}), "draw")).Must(t)
 			f.Until("the job is there", func() bool { _, err := job.Status(t.Context()); return err == nil })
 			if c.left > 0 {
-				testenv.Must(t, second1(job.TriggerAt(t.Context(), "slow", f.now(), "")))
+				testenv.Call(job.TriggerAt(t.Context(), "slow", f.now(), "")).Must(t)
 			}
-			testenv.Must(t, second1(job.TriggerAt(t.Context(), "later", f.now().Add(time.Hour), "")))
-			_, err = job.Trigger(t.Context())
-			testenv.Must(t, err)
+			testenv.Call(job.TriggerAt(t.Context(), "later", f.now().Add(time.Hour), "")).Must(t)
+			testenv.Call(job.Trigger(t.Context())).Must(t)
 			running := f.begun("draw", c.left+1)[c.left].run.RunID
-			_, err = job.Cancel(t.Context(), singleton.RunID{Tick: time.UnixMilli(1)}) // the server knows the script now
+			_, err := job.Cancel(t.Context(), singleton.RunID{Tick: time.UnixMilli(1)}) // the server knows the script now
 			if testenv.MustIs(t, err, singleton.ErrNotOpen); errors.Is(err, lockcore.ErrUnknown) {
 				t.Errorf("the first answer: %v", err)
 			}

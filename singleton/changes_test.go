@@ -7,19 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// series counts the series of a job.
-func series(t testing.TB, reg *prometheus.Registry, job string) (n int) {
-	t.Helper()
-	families, err := reg.Gather()
-	testenv.Must(t, err)
-	for _, family := range families {
+// have counts the series of a job.
+func (r *replica) have(job string) (n int) {
+	r.f.Helper()
+	for _, family := range testenv.Call(r.reg.Gather()).Must(r.f) {
 		for _, m := range family.GetMetric() {
 			for _, l := range m.GetLabel() {
 				if l.GetName() == "name" && l.GetValue() == job {
@@ -36,8 +32,8 @@ func series(t testing.TB, reg *prometheus.Registry, job string) (n int) {
 // or its run ends with the replica; its series stay, or end although it was added again.
 func TestJobsComeAndGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		reg := prometheus.NewRegistry()
-		a := f.replica("a", singleton.Config{Drain: 5 * time.Second}, reg)
+		f.apart = true
+		a := f.replica("a", singleton.Config{Drain: 5 * time.Second})
 		testenv.MustIs(t, a.runner.Ready(), singleton.ErrNotReady)
 		a.run()
 		f.Until("a Runner without jobs is ready", func() bool { return a.runner.Ready() == nil })
@@ -45,9 +41,7 @@ func TestJobsComeAndGo(t *testing.T) {
 
 		first := make(chan error)
 		a.add("draw", "@every 1m", func(context.Context, singleton.Run) error { return <-first }, singleton.JobConfig{})
-		if e := f.begun("draw", 1)[0]; e.begin.Sub(e.run.Tick) > time.Second {
-			t.Errorf("the first tick of an added job began after %v", e.begin.Sub(e.run.Tick))
-		}
+		f.within("the first tick of an added job began", f.begun("draw", 1)[0].late(), time.Second)
 		ended := make(chan error, 10)
 		second := a.noted(func(ctx context.Context, _ singleton.Run) error {
 			<-ctx.Done()
@@ -69,24 +63,20 @@ func TestJobsComeAndGo(t *testing.T) {
 		testenv.Must(t, a.runner.Remove("draw"))
 		testenv.Must(t, a.runner.Ready())
 		testenv.MustIs(t, <-ended, singleton.ErrRemoved)
-		if drained := time.Since(removed); drained != 5*time.Second {
-			t.Errorf("the drain was %v", drained)
-		}
+		testenv.Equal(t, "the drain", time.Since(removed), 5*time.Second)
 		if e := f.begun("draw", 3)[2]; e.replica != "b" || e.run.Key() != runs[1].run.Key() || e.run.Attempt != 3 {
 			t.Errorf("after it was removed from a: %+v", e)
 		}
-		f.Until("the series end", func() bool { return series(t, reg, "draw") == 0 })
+		f.Until("the series end", func() bool { return a.have("draw") == 0 })
 
 		a.add("draw", "@every 1h", nil, singleton.JobConfig{})
-		n := series(t, reg, "draw")
+		n := a.have("draw")
 		testenv.Must(t, a.runner.Remove("draw"))
 		a.add("draw", "@every 30s", nil, singleton.JobConfig{Revision: 2})
 		f.all["b"].stop()
 		f.Pass(2 * time.Minute)
-		if runs := f.book.all(); runs[len(runs)-1].replica != "a" {
-			t.Errorf("after it was added again: %+v", runs)
-		}
-		if now := series(t, reg, "draw"); now < n {
+		testenv.Equal(t, "the replica after it was added again", f.newest().replica, "a")
+		if now := a.have("draw"); now < n {
 			t.Errorf("%d series, then %d", n, now)
 		}
 
@@ -111,7 +101,7 @@ func TestJobsComeAndGo(t *testing.T) {
 		testenv.Must(t, a.runner.Remove("job1"))
 		a.stop()
 		testenv.Must(t, a.runner.Remove("job2"))
-		if series(t, reg, "job1")+series(t, reg, "job2") > 0 || series(t, reg, "job3") == 0 {
+		if a.have("job1")+a.have("job2") > 0 || a.have("job3") == 0 {
 			t.Error("series after Run")
 		}
 	})
@@ -120,9 +110,8 @@ func TestJobsComeAndGo(t *testing.T) {
 // Sums do not decrease when a job is removed.
 func TestSumsOfRemovedJobs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		reg := prometheus.NewRegistry()
-		r, err := singleton.NewRunner(f.ClientWith(f.Direct(), lockcore.Config{Registerer: reg, SumMetrics: true}), singleton.Config{})
-		testenv.Must(t, err)
+		c := f.ClientWith(f.Direct(), lockcore.Config{Registerer: f.reg, SumMetrics: true})
+		r := testenv.Call(singleton.NewRunner(c, singleton.Config{})).Must(t)
 		a := &replica{f: f, name: "a", runner: r, done: make(chan struct{})}
 		a.add("draw", "@every 1m", nil, singleton.JobConfig{})
 		a.add("other", "@every 1h", nil, singleton.JobConfig{})
@@ -130,7 +119,7 @@ func TestSumsOfRemovedJobs(t *testing.T) {
 		f.recorded("draw", 2)
 		testenv.Must(t, a.runner.Remove("draw"))
 		f.Pass(time.Minute)
-		if n, _ := metric(t, reg, "noonlock_job_runs_total", "outcome", "succeeded"); n < 2 {
+		if n, _ := testenv.Series(t, f.reg, "noonlock_job_runs_total", "outcome", "succeeded"); n < 2 {
 			t.Errorf("%v runs", n)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -17,9 +18,7 @@ func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
-		if r.runner.Ready() == nil {
-			t.Error("ready before it has run")
-		}
+		testenv.MustIs(t, r.runner.Ready(), singleton.ErrNotReady)
 		for what, c := range map[string]struct {
 			err   error
 			field string // of a *noonlock.ConfigError
@@ -65,21 +64,13 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s: %v, want %s refused", what, c.err, c.field)
 			}
 		}
-		if keys := f.Raw.Keys(t.Context(), "*").Val(); len(keys) != 0 {
-			t.Errorf("something was written: %v", keys)
-		}
+		testenv.Equal(t, "keys", len(f.Raw.Keys(t.Context(), "*").Val()), 0)
 		r.add("a", "@every 1m", nil, singleton.JobConfig{})
-		if err := r.runner.Add("a", "@daily", work, singleton.JobConfig{}); !errors.Is(err, noonlock.ErrConfig) {
-			t.Errorf("a second job of that name: %v", err)
-		}
+		testenv.MustIs(t, r.runner.Add("a", "@daily", work, singleton.JobConfig{}), noonlock.ErrConfig) // there is one of that name
 		r.run()
 		f.recorded("a", 1)
-		if err := r.runner.Ready(); err != nil {
-			t.Errorf("not ready while it runs: %v", err)
-		}
-		if err := r.runner.Run(t.Context()); !errors.Is(err, singleton.ErrRunning) {
-			t.Errorf("Run while it runs: %v", err)
-		}
+		testenv.Must(t, r.runner.Ready())
+		testenv.MustIs(t, r.runner.Run(t.Context()), singleton.ErrRunning)
 	})
 }
 
@@ -88,9 +79,7 @@ func second1[T any](_ T, err error) error { return err }
 // A Runner may run again after it has ended, and keeps its state.
 func TestRunnerRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		r.add("draw", "@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		r.run()
+		r := f.start("a", "@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})["a"]
 		f.recorded("draw", 2)
 		r.stop()
 		f.Pass(3 * time.Minute)

@@ -18,25 +18,19 @@ import (
 func (f *fleet) job(name string) *singleton.Job {
 	f.Helper()
 	f.ledger(name)
-	j, err := singleton.NewJob(f.reader, name)
-	testenv.Must(f, err)
-	return j
+	return testenv.Call(singleton.NewJob(f.reader, name)).Must(f)
 }
 
 func (f *fleet) status(name string) singleton.Status {
 	f.Helper()
-	st, err := f.job(name).Status(f.Context())
-	testenv.Must(f, err)
-	return st
+	return testenv.Call(f.job(name).Status(f.Context())).Must(f)
 }
 
 // Any process can read a job's next and last tick, and the holder, start and attempt of its
 // run.
 func TestStatus(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
-			t.Errorf("status of a job without replicas: %v", err)
-		}
+		testenv.Call(f.job("draw").Status(t.Context())).MustFail(t, singleton.ErrNoLedger)
 		f.start("abc", "* * * * *", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 1 {
 				return errors.New("boom")
@@ -81,19 +75,14 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("status is %+v", since)
 		}
 		for _, part := range []string{"job", "runs"} {
-			if ttl := f.Raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl != -1 {
-				t.Errorf("the key %s of a paused job lives for %v", part, ttl)
-			}
+			testenv.Equal(t, "the TTL of a paused job's "+part, f.Raw.PTTL(t.Context(), f.key("draw", part)).Val(), -1)
 		}
 		f.Until("no run is under way", func() bool { return len(f.status("draw").Open) == 0 })
 		n := len(f.book.all())
-		tick, err := job.Trigger(t.Context()) // something that is run while time passes
-		testenv.Must(t, err)
+		tick := testenv.Call(job.Trigger(t.Context())).Must(t) // something that is run while time passes
 		f.Until("the trigger is run", func() bool { return len(f.ticks("draw")[tick.Tick.UnixMilli()]) == 1 })
 		f.Until("three ticks have come due", func() bool { return f.status("draw").Now.Sub(since.Now) > 1600*time.Millisecond })
-		if now := len(f.book.all()); now != n+1 {
-			t.Errorf("%d runs while the job is paused", now-n-1)
-		}
+		testenv.Equal(t, "runs until the end of the pause", len(f.book.all()), n+1)
 		testenv.Must(t, errors.Join(job.Resume(t.Context()), job.Resume(t.Context())))
 		resumed := f.status("draw").Now
 		f.begun("draw", n+2)
@@ -164,8 +153,7 @@ func TestTrigger(t *testing.T) {
 		before := f.status("draw")
 		var ticks []int64
 		for range 3 {
-			tick, err := f.job("draw").Trigger(t.Context())
-			testenv.Must(t, err)
+			tick := testenv.Call(f.job("draw").Trigger(t.Context())).Must(t)
 			if !tick.Triggered || tick.Key() >= 0 {
 				t.Errorf("the trigger is called %v, as a tick may be", tick)
 			}
@@ -230,20 +218,14 @@ func TestForget(t *testing.T) {
 		job := f.job("draw")
 		err := job.Forget(f.Context())
 		testenv.MustIs(t, err, singleton.ErrRunning)
-		if want := `singleton: forget job "draw": singleton: already running on a, b`; fmt.Sprint(err) != want {
-			t.Errorf("the error is %v, want %s", err, want)
-		}
+		testenv.Equal(t, "the error", fmt.Sprint(err), `singleton: forget job "draw": singleton: already running on a, b`)
 		for _, r := range all {
 			r.stop()
 		}
 		testenv.Must(t, job.Pause(f.Context()))
 		testenv.Must(t, job.Forget(f.Context()))
 		testenv.MustIs(t, job.Forget(f.Context()), singleton.ErrNoLedger)
-		names, err := singleton.Jobs(f.Context(), f.reader, nil)
-		testenv.Must(t, err)
-		if len(names) > 0 {
-			t.Errorf("the jobs are %q", names)
-		}
+		testenv.Equal(t, "jobs", len(testenv.Call(singleton.Jobs(f.Context(), f.reader, nil)).Must(t)), 0)
 		before, forgotten := f.book.all(), time.Now()
 		f.start("c", "@every 500ms", nil, singleton.JobConfig{})
 		f.recorded("draw", 2)
@@ -257,19 +239,17 @@ func TestForget(t *testing.T) {
 // All replicas died in the middle of a run: the next tick is in the past, also after an operator's request.
 func TestNextTickOfADeadFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		r.add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
-			r.die()
+		f.start("a", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
+			f.all["a"].die()
 			<-ctx.Done()
 			return ctx.Err()
 		}, singleton.JobConfig{})
-		r.run()
 		f.begun("draw", 1)
 		if st := f.status("draw"); !st.Next.After(st.Now) {
 			t.Errorf("during a run, the next tick is %v, now %v", st.Next, st.Now)
 		}
 		f.Pass(time.Hour)
-		testenv.Must(t, second1(f.job("draw").Trigger(t.Context())))
+		testenv.Call(f.job("draw").Trigger(t.Context())).Must(t)
 		if st := f.status("draw"); !st.Next.Equal(st.Last.Add(time.Minute)) {
 			t.Errorf("the next tick is %v, after %v", st.Next, st.Last)
 		}

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -91,9 +89,7 @@ func TestFault79_146_AVersionThatDiesAgainAndAgain(t *testing.T) {
 				if c.kills {
 					most = 15 * time.Second
 				}
-				if late := f.costs("* * * * *", begin); late > most {
-					t.Errorf("a tick is %v late", late)
-				}
+				f.within("a tick was run", f.costs("* * * * *", begin), most)
 				for _, e := range f.book.all() {
 					if !c.well && strings.HasPrefix(e.replica, "new") {
 						t.Errorf("%s runs %v", e.replica, e.run.Tick)
@@ -151,8 +147,7 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
 				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{TimeZone: cst})
-				former, err := schedule.Parse(c.former, schedule.Config{TimeZone: cst, Name: "draw"})
-				testenv.Must(t, err)
+				former := testenv.Call(schedule.Parse(c.former, schedule.Config{TimeZone: cst, Name: "draw"})).Must(t)
 				a.run()
 				from := f.recorded("draw", 1)[0].Tick.Add(-time.Millisecond)
 				if c.away > 0 {
@@ -162,10 +157,7 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 					a.stop()
 					f.Pass(c.away)
 				}
-				reg := prometheus.NewRegistry()
-				b := f.replica("new", singleton.Config{}, reg)
-				b.add("draw", "@every 20s", nil, singleton.JobConfig{})
-				b.run()
+				f.versioned("new", "@every 20s", singleton.JobConfig{})
 				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; ticks that were due") > 0 })
 				f.Pass(2 * time.Minute)
 				runs := f.runs("draw")
@@ -180,12 +172,8 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 				if n := f.accounted(parsed(t, "@every 20s"), changed, time.Now().Add(-20*time.Second)); n < 3 {
 					t.Errorf("%d ticks of the new schedule were run", n)
 				}
-				if n, _ := metric(t, reg, "noonlock_job_schedule_changes_total", "name", "draw"); n != 1 {
-					t.Errorf("%v changes are counted", n)
-				}
-				if st := f.status("draw"); st.Schedule != "@every 20s" {
-					t.Errorf("the schedule is %q", st.Schedule)
-				}
+				f.counts(1, "schedule_changes_total")
+				testenv.Equal(t, "the schedule", f.status("draw").Schedule, "@every 20s")
 				f.ranOnce("draw")
 			})
 		})
@@ -289,9 +277,7 @@ func TestWhatADeployCosts(t *testing.T) {
 				f.Pass(6 * time.Second)
 				version(2, c.new)
 				c.deploy(f, version)
-				if late := f.costs(c.spec, begin); late > c.late {
-					t.Errorf("a tick is %v late", late)
-				}
+				f.within("a tick was run", f.costs(c.spec, begin), c.late)
 			})
 		})
 	}
@@ -311,9 +297,7 @@ func TestRollingDeploy(t *testing.T) {
 			n := len(f.book.all())
 			entries := f.begun("draw", n+5)[n:]
 			for _, e := range entries {
-				if e.replica != name {
-					t.Errorf("%s: a tick was run by %s", when, e.replica)
-				}
+				testenv.Equal(t, when+", a tick was run by", e.replica, name)
 			}
 			return entries[0]
 		}
@@ -322,9 +306,7 @@ func TestRollingDeploy(t *testing.T) {
 		b1 := version("new-1", 2)
 		f.Pass(6 * time.Second)
 		runs("after the new version has started", "new-1")
-		if got := f.log.Count("this replica claims no ticks"); got != 2 {
-			t.Errorf("%d replicas said that they stop claiming", got)
-		}
+		f.log.Lines(t, 2, "this replica claims no ticks")
 		a1.stop()
 		f.Pass(5 * time.Second)
 		st := f.status("draw")
@@ -333,9 +315,7 @@ func TestRollingDeploy(t *testing.T) {
 		}
 		b1.stop()
 		stopped := time.Now()
-		if took := runs("after the new version was withdrawn", "old-2").begin.Sub(stopped); took > 1500*time.Millisecond {
-			t.Errorf("the old version continued after %v", took)
-		}
+		f.within("the old version continued", runs("after the new version was withdrawn", "old-2").begin.Sub(stopped), 1500*time.Millisecond)
 		version("new-2", 2)
 		f.Pass(6 * time.Second)
 		// All of the old version are replaced, so a rollback is a new version, too.
@@ -363,14 +343,9 @@ func TestANewScheduleBesideFastClaims(t *testing.T) {
 		c.add("draw", "@every 1m", nil, singleton.JobConfig{})
 		c.run()
 		f.Pass(10 * time.Second)
-		if st := f.status("draw"); st.Replicas != 1 {
-			t.Errorf("after 10 s the status is %+v", st)
-		}
+		testenv.Equal(t, "replicas after 10 s", f.status("draw").Replicas, 1)
 		f.Pass(2 * time.Minute)
-		entries := f.book.all()
-		if last := entries[len(entries)-1]; last.replica != "c" {
-			t.Errorf("the last run is %+v", last)
-		}
+		testenv.Equal(t, "the replica of the newest run", f.newest().replica, "c")
 		lockcoretest.MustFire(t, slow)
 	})
 }
@@ -388,25 +363,18 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 		{singleton.JobConfig{KeepRuns: 7, MaxAttempts: 2, Retry: time.Minute, Timeout: time.Minute, StartingDeadline: time.Hour}, 0},
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			regs := map[string]*prometheus.Registry{}
-			for name, cfg := range map[string]singleton.JobConfig{"shop": {}, "bank": c.cfg} {
-				regs[name] = prometheus.NewRegistry()
-				r := f.replica(name, singleton.Config{}, regs[name])
-				r.add("draw", "*/5 * * * *", nil, cfg)
-				r.run()
-			}
+			f.apart = true
+			f.start("a", "*/5 * * * *", nil, singleton.JobConfig{})
+			f.start("b", "*/5 * * * *", nil, c.cfg)
 			for _, step := range []struct {
 				after time.Duration
 				want  int
 			}{{9 * time.Minute, 0}, {30 * time.Minute, c.conflicts}} {
 				f.Pass(step.after)
-				if n := f.log.Count("job has two definitions"); n != step.want*len(regs) {
-					t.Errorf("%+v: it is logged %d times, want %d:\n%s", c.cfg, n, step.want*len(regs), &f.log)
-				}
-				for name, reg := range regs {
-					if n, _ := metric(t, reg, "noonlock_job_definition_conflicts_total", "name", "draw"); int(n) != step.want {
-						t.Errorf("%+v: %s counts %v conflicts, want %d", c.cfg, name, n, step.want)
-					}
+				f.log.Lines(t, step.want*len(f.all), "job has two definitions")
+				for name, r := range f.all {
+					n, _ := testenv.Series(t, r.reg, "noonlock_job_definition_conflicts_total", "name", "draw")
+					testenv.Equal(t, name+" counts conflicts", int(n), step.want)
 				}
 			}
 			if st := f.status("draw"); (st.Replicas == 2) != (c.conflicts == 0) {

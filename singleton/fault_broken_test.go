@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -39,9 +38,7 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 			if began == 0 {
 				t.Error("the broken replica has claimed no tick of 30")
 			}
-			if n := f.log.Count("b: ", "attempt failed; another one follows"); n != began {
-				t.Errorf("logged %d times, want %d", n, began)
-			}
+			f.log.Lines(t, began, "b: ", "attempt failed; another one follows")
 		})
 	}
 }
@@ -119,14 +116,7 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 // Mutants: nothing else is claimed; later work is claimed all the time; the retry comes early or never.
 func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r, claims := f.replica("a", singleton.Config{}), 0
-		claim := request("claim")
-		r.net.Inject(t, countingFault(func(cmd []string) {
-			if claim(cmd) {
-				claims++
-			}
-		}))
-		r.add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
+		r := f.start("a", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			switch len(f.book.all()) {
 			case 1:
 				<-ctx.Done()
@@ -135,26 +125,24 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 				return errBroken
 			}
 			return nil
-		}, singleton.JobConfig{Retry: time.Hour})
-		r.run()
+		}, singleton.JobConfig{Retry: time.Hour})["a"]
 		job, first := f.job("draw"), f.begun("draw", 1)[0]
-		_, err := job.Cancel(t.Context(), first.run.RunID)
-		testenv.Must(t, err)
+		testenv.Call(job.Cancel(t.Context(), first.run.RunID)).Must(t)
 		second := f.begun("draw", 2)[1]
 		f.Until("the second tick was released", func() bool {
 			open := f.status("draw").Open
 			return len(open) == 1 && !open[0].Running
 		})
 		left := time.Now()
-		trigger, err := job.Trigger(t.Context())
-		testenv.Must(t, errors.Join(err, job.Rerun(t.Context(), first.run.RunID)))
+		trigger := testenv.Call(job.Trigger(t.Context())).Must(t)
+		testenv.Must(t, job.Rerun(t.Context(), first.run.RunID))
 		again := f.begun("draw", 3)[2]
 		if late := again.begin.Sub(left); late > time.Second || again.run.RunID != first.run.RunID {
 			t.Errorf("%v later came %+v", late, again.run)
 		}
-		before := claims
+		claims := r.claims()
 		f.Pass(50 * time.Minute)
-		if n := claims - before; n > 1 {
+		if n := claims(); n > 1 {
 			t.Errorf("%d claims in the pause", n)
 		}
 		begun := f.begun("draw", 5)

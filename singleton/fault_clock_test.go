@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -35,9 +33,7 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 				t.Errorf("an hour back: %d runs", now-before)
 			}
 			for name, r := range all {
-				if err := r.runner.Ready(); (err != nil) != (step < 0) {
-					t.Errorf("after %v, Ready of %s: %v", step, name, err)
-				}
+				testenv.Equal(t, name+" is ready", r.runner.Ready() == nil, step > 0)
 			}
 			f.Bubble.StepClock(-step)
 			f.Pass(2 * time.Minute)
@@ -46,9 +42,7 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 			}
 			for name, r := range all {
 				testenv.Must(t, r.runner.Ready())
-				if n := f.log.Count(name+": ", "ticks run again"); n != 1 {
-					t.Errorf("%s logged %d times that ticks run again", name, n)
-				}
+				f.log.Lines(t, 1, name+": ", "ticks run again")
 			}
 			f.ranOnce("draw")
 			f.proven("draw", parsed(t, "@every 10s"))
@@ -67,14 +61,8 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"a month": 30 * 24 * time.Hour, "hours": 2 * time.Hour, "one tick": time.Minute} {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			hindered := ahead > time.Hour
-			all := map[string]*replica{}
-			regs := map[string]*prometheus.Registry{}
-			for _, name := range []string{"a", "b"} {
-				regs[name] = prometheus.NewRegistry()
-				all[name] = f.replica(name, singleton.Config{}, regs[name])
-				all[name].add("draw", "@every 1m", nil, singleton.JobConfig{})
-				all[name].run()
-			}
+			f.apart = true
+			all := f.start("ab", "@every 1m", nil, singleton.JobConfig{})
 			f.recorded("draw", 2)
 			f.Bubble.StepClock(ahead)
 			f.Pass(90 * time.Second)
@@ -85,10 +73,8 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 			logged := f.log.Count("no tick runs until")
 			f.Pass(10 * time.Minute)
 			for name, r := range all {
-				if err := r.runner.Ready(); (err != nil) != hindered {
-					t.Errorf("Ready of %s: %v", name, err)
-				}
-				next, _ := metric(t, regs[name], "noonlock_job_next_tick_timestamp_seconds", "name", "draw")
+				testenv.Equal(t, name+" is ready", r.runner.Ready() == nil, !hindered)
+				next, _ := testenv.Series(t, r.reg, "noonlock_job_next_tick_timestamp_seconds", "name", "draw")
 				overdue := time.Since(time.Unix(int64(next), 0))
 				if hindered != (overdue > 9*time.Minute && overdue <= time.Since(right)+2*time.Minute) {
 					t.Errorf("the next tick of %s is overdue by %v", name, overdue)
@@ -100,9 +86,7 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 				}
 				return
 			}
-			if now := len(f.book.all()); now != before {
-				t.Errorf("%s: %d runs", name, now-before)
-			}
+			testenv.Equal(t, name+": runs", len(f.book.all()), before)
 			if after := f.log.Count("no tick runs until"); logged != len(all) || after != logged {
 				t.Errorf("%s: logged %d times, then %d", name, logged, after-logged)
 			}
@@ -164,19 +148,17 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		offsets := []time.Duration{-5 * time.Minute, -90 * time.Second, 0, 3 * time.Second, 5 * time.Minute}
 		var set atomic.Int64 // how far the last one's clock has been set
-		regs := map[string]*prometheus.Registry{}
-		all := map[string]*replica{}
+		f.apart = true
 		for i, off := range offsets {
 			name := fmt.Sprintf("%+d", int(off.Seconds()))
-			regs[name] = prometheus.NewRegistry()
 			wall := func() time.Time { return time.Now().Add(off) }
 			if i == len(offsets)-1 {
 				wall = func() time.Time { return time.Now().Add(off + time.Duration(set.Load())) }
 			}
-			all[name] = f.replica(name, singleton.Config{}, regs[name])
-			singleton.SetWallClock(all[name].runner, wall)
-			all[name].add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-			all[name].run()
+			r := f.replica(name, singleton.Config{})
+			singleton.SetWallClock(r.runner, wall)
+			r.add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			r.run()
 		}
 		f.recorded("draw", 6)
 		set.Store(int64(-10 * time.Minute))
@@ -196,8 +178,8 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 				off += time.Duration(set.Load())
 			}
 			f.Until(name+" tells its offset", func() bool {
-				shown, _ := metric(t, regs[name], "noonlock_job_clock_offset_seconds")
-				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(all[name].runner)-off).Abs() < 500*time.Millisecond
+				shown, _ := testenv.Series(t, f.all[name].reg, "noonlock_job_clock_offset_seconds")
+				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(f.all[name].runner)-off).Abs() < 500*time.Millisecond
 			})
 		}
 	})

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -23,12 +21,9 @@ import (
 func (f *fleet) snapshot(job string) (restore func()) {
 	f.Helper()
 	ctx := f.Context()
-	state, err1 := f.Raw.HGetAll(ctx, f.key(job, "job")).Result()
-	runs, err2 := f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
-	fence, err3 := f.Raw.Get(ctx, f.key(job, "fence")).Result()
-	for _, err := range []error{err1, err2, err3} {
-		testenv.Must(f, err)
-	}
+	state := testenv.Call(f.Raw.HGetAll(ctx, f.key(job, "job")).Result()).Must(f)
+	runs := testenv.Call(f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()).Must(f)
+	fence := testenv.Call(f.Raw.Get(ctx, f.key(job, "fence")).Result()).Must(f)
 	return func() {
 		f.Helper()
 		pipe := f.Raw.TxPipeline()
@@ -38,9 +33,7 @@ func (f *fleet) snapshot(job string) (restore func()) {
 			pipe.RPush(ctx, f.key(job, "runs"), entry)
 		}
 		pipe.Set(ctx, f.key(job, "fence"), fence, 0)
-		if _, err := pipe.Exec(ctx); err != nil {
-			f.Fatal(err)
-		}
+		testenv.Call(pipe.Exec(ctx)).Must(f)
 	}
 }
 
@@ -166,43 +159,26 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 		func(f *fleet) { testenv.Must(f, f.Raw.Del(f.Context(), f.key("draw", "job")).Err()) },
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			reg := prometheus.NewRegistry()
-			for _, name := range []string{"a", "b"} {
-				r := f.replica(name, singleton.Config{}, reg)
-				r.add("draw", "@every 1s", nil, singleton.JobConfig{})
-				r.run()
-			}
+			f.start("ab", "@every 1s", nil, singleton.JobConfig{})
 			f.recorded("draw", 3)
 			job := f.job("draw")
 			testenv.Must(t, job.Pause(lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "no data"})))
 			f.Pass(2 * time.Second)
-			before, err := job.Status(t.Context())
-			testenv.Must(t, err)
+			before := f.status("draw")
 			lose(f)
 			n := len(f.book.all())
 			f.Pass(2 * time.Minute)
-			if now := len(f.book.all()); now != n {
-				t.Errorf("%d runs of a paused job", now-n)
-			}
-			st, err := job.Status(t.Context())
-			testenv.Must(t, err)
-			acts, err := job.Actions(t.Context(), 10)
-			testenv.Must(t, err)
+			testenv.Equal(t, "runs of the paused job", len(f.book.all()), n)
+			st, acts := f.status("draw"), testenv.Call(job.Actions(t.Context(), 10)).Must(t)
 			if !st.Paused || !st.PausedSince.Equal(before.PausedSince) {
 				t.Errorf("status is %+v, before the loss %+v", st, before)
 			}
 			if len(acts) != 1 || acts[0] != (singleton.Action{At: before.PausedSince, Verb: "pause", By: "ann@host", Reason: "no data"}) {
 				t.Errorf("acts are %+v", acts)
 			}
-			if n := f.log.Count("ledger lost or set back", `"paused"=true`); n != 2 {
-				t.Errorf("the loss was logged %d times", n)
-			}
-			if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "name", "draw"); n != 2 {
-				t.Errorf("%v losses were counted", n)
-			}
-			if n := f.log.Count("job resumed"); n != 0 {
-				t.Errorf("a resume was logged %d times", n)
-			}
+			f.log.Lines(t, 2, "ledger lost or set back", `"paused"=true`)
+			f.counts(2, "ledger_losses_total")
+			f.log.Lines(t, 0, "job resumed")
 			testenv.Must(t, job.Resume(t.Context()))
 			f.Pass(2 * time.Minute)
 			if now := len(f.book.all()); now < n+100 {

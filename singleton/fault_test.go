@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -57,9 +55,7 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if n := effects[first.run.Key()]; n != 2 {
-			t.Errorf("the key of the run was seen %d times", n)
-		}
+		testenv.Equal(t, "effects of the run's key", effects[first.run.Key()], 2)
 	})
 }
 
@@ -93,9 +89,7 @@ func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 					late++
 				}
 			}
-			if late != c.late {
-				t.Errorf("%+v: %d missed ticks were run, want %d", c.cfg, late, c.late)
-			}
+			testenv.Equal(t, "missed ticks that were run", late, c.late)
 			f.ranOnce("draw")
 			if c.cfg.KeepRuns == 0 && f.proven("draw", parsed(t, "@every 1m")) < 1001 {
 				t.Errorf("%+v: the ledger knows of too few ticks", c.cfg)
@@ -104,9 +98,7 @@ func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 			if len(skips) != 1 || skips[0].Count != 1000-c.late || skips[0].Error != c.reason {
 				t.Errorf("%+v: skipped are %+v, want %d ticks", c.cfg, skips, 1000-c.late)
 			}
-			if n := f.log.Count(`"ticks skipped"`, fmt.Sprintf(`"count"=%d`, 1000-c.late), c.reason); n != 1 {
-				t.Errorf("%+v: logged %d times", c.cfg, n)
-			}
+			f.log.Lines(t, 1, `"ticks skipped"`, fmt.Sprintf(`"count"=%d`, 1000-c.late), c.reason)
 		})
 	}
 }
@@ -123,9 +115,7 @@ func TestFault24_28_29_ALostAnswer(t *testing.T) {
 		for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest} {
 			t.Run(script+" "+kind, func(t *testing.T) {
 				onBoth(t, func(t *testing.T, f *fleet) {
-					r := f.replica("a", singleton.Config{TTL: f.ttl(time.Second)})
-					r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
-					r.run()
+					r := f.start("a", "@every 200ms", nil, singleton.JobConfig{}, singleton.Config{TTL: f.ttl(time.Second)})["a"]
 					f.recorded("draw", 1)
 					rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request(script), Count: 2})
 					f.Until("the fault was injected twice", func() bool { return rule.Fired() == 2 })
@@ -133,9 +123,7 @@ func TestFault24_28_29_ALostAnswer(t *testing.T) {
 					f.ranOnce("draw")
 					f.ended("draw")
 					f.proven("draw", parsed(t, "@every 200ms"))
-					if n := f.log.Count("another replica has taken"); n != 0 {
-						t.Errorf("%d requests were answered as superseded", n)
-					}
+					f.log.Lines(t, 0, "another replica has taken")
 				})
 			})
 		}
@@ -147,11 +135,8 @@ func TestFault24_28_29_ALostAnswer(t *testing.T) {
 // Mutant: no tombstone is written, or it is not checked.
 func TestFault13_ClaimsThatComeLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
-		for _, r := range []*replica{a, b} {
-			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
-			r.run()
-		}
+		all := f.start("ab", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1}, singleton.Config{TTL: time.Minute})
+		a, b := all["a"], all["b"]
 		f.recorded("draw", 1)
 		f.Pass(time.Minute) // the servers know the scripts now
 		away := b.net.Partition()
@@ -193,10 +178,8 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				reg := prometheus.NewRegistry()
 				var begun atomic.Int64
-				r := f.replica("a", singleton.Config{TTL: c.ttl}, reg)
-				r.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
+				f.start("a", "@every 1s", func(ctx context.Context, run singleton.Run) error {
 					if begun.Add(1) == 3 {
 						f.Bubble.Stop()
 						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start()) })
@@ -206,8 +189,7 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 						err = errors.Join(err, c.err)
 					}
 					return err
-				}, c.config)
-				r.run()
+				}, c.config, singleton.Config{TTL: c.ttl})
 				f.Until("the server is away", func() bool { return begun.Load() == 3 })
 				f.Until("the server is back", func() bool { return f.Raw.Ping(t.Context()).Err() == nil })
 				if c.reason == "missed" { // otherwise the run that is requested would be the newest one
@@ -229,7 +211,7 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 				if skipped < 5 || skipped > 8 {
 					t.Errorf("%d ticks were skipped", skipped)
 				}
-				if n, sum := metric(t, reg, "noonlock_job_attempt_duration_seconds"); sum < 0.29*n || sum > 0.31*n {
+				if n, sum := f.series("attempt_duration_seconds"), f.sum("attempt_duration_seconds"); sum < 0.29*n || sum > 0.31*n {
 					t.Errorf("%v attempts took %v s", n, sum)
 				}
 			})

@@ -34,6 +34,8 @@ type fleet struct {
 	delay time.Duration // LockDelay of the replicas
 	in    int           // the database of the replicas
 	all   map[string]*replica
+	reg   *prometheus.Registry // of the replicas
+	apart bool                 // each replica has its own one instead
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -42,7 +44,7 @@ type fleet struct {
 
 func newFleet(e *testenv.Env) *fleet {
 	e.Days = true
-	f := &fleet{Env: e, all: map[string]*replica{}}
+	f := &fleet{Env: e, all: map[string]*replica{}, reg: prometheus.NewRegistry()}
 	e.Cleanup(func() {
 		if e.Failed() {
 			e.Logf("the log:\n%s", &f.log)
@@ -81,6 +83,7 @@ type replica struct {
 	name   string
 	net    *lockcoretest.Faults
 	clock  *testenv.Clock
+	reg    *prometheus.Registry
 	client *lockcore.Client
 	runner *singleton.Runner
 
@@ -91,23 +94,19 @@ type replica struct {
 }
 
 // replica returns a replica with its own network.
-func (f *fleet) replica(name string, cfg singleton.Config, metrics ...prometheus.Registerer) *replica {
+func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.Link()
 	opt.DB = f.in
-	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), done: make(chan struct{})}
-	log := f.log.Info(name + ": ")
-	with := lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay}
-	if len(metrics) > 0 {
-		with.Registerer = metrics[0]
+	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), reg: f.reg, done: make(chan struct{})}
+	if f.apart {
+		r.reg = prometheus.NewRegistry()
 	}
-	r.client = f.ClientOn(r.clock.Now, opt, with)
+	log := f.log.Info(name + ": ")
+	r.client = f.ClientOn(r.clock.Now, opt, lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay, Registerer: r.reg})
 	cfg.TTL = cmp.Or(cfg.TTL, f.ttl(2*time.Second))
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
-	var err error
-	if r.runner, err = singleton.NewRunner(r.client, cfg); err != nil {
-		f.Fatalf("NewRunner: %v", err)
-	}
+	r.runner = testenv.Call(singleton.NewRunner(r.client, cfg)).Must(f)
 	f.all[name] = r
 	return r
 }
@@ -127,9 +126,7 @@ func (f *fleet) start(names, schedule string, work func(context.Context, singlet
 // add adds a job whose runs are recorded in the fleet's book.
 func (r *replica) add(job, schedule string, work func(ctx context.Context, run singleton.Run) error, cfg singleton.JobConfig) {
 	r.f.Helper()
-	if err := r.runner.Add(job, schedule, r.noted(work), cfg); err != nil {
-		r.f.Fatalf("Add: %v", err)
-	}
+	testenv.Must(r.f, r.runner.Add(job, schedule, r.noted(work), cfg))
 }
 
 func (r *replica) noted(work func(ctx context.Context, run singleton.Run) error) func(context.Context, singleton.Run) error {
@@ -274,9 +271,15 @@ func request(name string) func([]string) bool {
 // parsed is a schedule of the job draw.
 func parsed(t testing.TB, spec string) schedule.Schedule {
 	t.Helper()
-	s, err := schedule.Parse(spec, schedule.Config{Name: "draw"})
-	testenv.Must(t, err)
-	return s
+	return testenv.Call(schedule.Parse(spec, schedule.Config{Name: "draw"})).Must(t)
+}
+
+// within asserts that something happened at once or after at most that time.
+func (f *fleet) within(what string, took, most time.Duration) {
+	f.Helper()
+	if took < 0 || took > most {
+		f.Errorf("%s after %v, want at most %v", what, took, most)
+	}
 }
 
 // sleep is work that takes a while, and ends with its context.
@@ -291,6 +294,18 @@ func sleep(d time.Duration) func(context.Context, singleton.Run) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// claims counts the claims of a replica from now on.
+func (r *replica) claims() (count func() int) {
+	var n atomic.Int64
+	claim := request("claim")
+	r.net.Inject(r.f, countingFault(func(cmd []string) {
+		if claim(cmd) {
+			n.Add(1)
+		}
+	}))
+	return func() int { return int(n.Load()) }
 }
 
 // countingFault shows requests to see, and does no harm: the reply to one of them

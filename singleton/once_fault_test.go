@@ -37,9 +37,7 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 				t.Errorf("outcome %v, want unknown after attempt 5", failed)
 			}
 		}
-		if err := f.do(f.once(f.Client("later")), func(context.Context) error { return nil }).result(); err != nil {
-			t.Errorf("a later Once: %v", err)
-		}
+		testenv.Must(t, f.do(f.once(f.Client("later")), func(context.Context) error { return nil }).result())
 	})
 }
 
@@ -59,14 +57,10 @@ func TestOnceTellsARefusal(t *testing.T) {
 			t.Errorf("Do did not wait for a server that is loading: %v", run.result())
 		}
 		f.Bubble.Server().SetError("")
-		if err := run.result(); err != nil {
-			t.Errorf("Do: %v", err)
-		}
+		testenv.Must(t, run.result())
 		c := f.Client("b")
 		testenv.Must(t, c.Close(t.Context()))
-		if err := f.do(f.once(c), mustNotRun(t)).result(); !errors.Is(err, lockcore.ErrClosed) {
-			t.Errorf("Do on a closed Client: %v", err)
-		}
+		testenv.MustIs(t, f.do(f.once(c), mustNotRun(t)).result(), lockcore.ErrClosed)
 	})
 }
 

@@ -58,9 +58,7 @@ func onceFailure(t *testing.T, err error) failure {
 		t.Fatalf("the error is %v", err)
 	}
 	attempt, _ := strconv.Atoi(text[3])
-	if unknown := errors.Is(err, singleton.ErrUnknownOutcome); unknown != (text[1] == "unknown") {
-		t.Errorf("%v matches ErrUnknownOutcome: %v", err, unknown)
-	}
+	testenv.Equal(t, "it is ErrUnknownOutcome", errors.Is(err, singleton.ErrUnknownOutcome), text[1] == "unknown")
 	return failure{singleton.Outcome(text[1]), text[2], text[4], attempt}
 }
 
@@ -151,13 +149,9 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		close(leave)
 		before := f.Clock()
 		for _, r := range all {
-			if err := r.result(); err != nil {
-				t.Errorf("Do: %v", err)
-			}
+			testenv.Must(t, r.result())
 		}
-		if took := f.Clock() - before; took > 10*time.Millisecond {
-			t.Errorf("the result came after %v, want at once", took)
-		}
+		f.within("the result came", f.Clock()-before, 10*time.Millisecond)
 		if err := late.result(); err != nil || f.Clock()-before > 11*time.Second {
 			t.Errorf("without messages, Do returned %v after %v, want within a TTL", err, f.Clock()-before)
 		}
@@ -192,9 +186,7 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 			t.Errorf("Do: %v, want canceled and its cause", err)
 		}
 		f.listen(1)
-		if err := o.Once(ctx, "migrate-7", mustNotRun(t)); !errors.Is(err, context.Canceled) {
-			t.Errorf("Do with a context that is over: %v", err)
-		}
+		testenv.MustIs(t, o.Once(ctx, "migrate-7", mustNotRun(t)), context.Canceled)
 		runner.end()
 	})
 }
@@ -217,17 +209,11 @@ func TestOnceRemembers(t *testing.T) {
 			}); err != nil {
 				t.Errorf("Do: %v", err)
 			}
-			if n := count.Load(); n != c.runs {
-				t.Errorf("call %d: %d runs, want %d", i, n, c.runs)
-			}
-			if err := client.Close(t.Context()); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			testenv.Equal(t, fmt.Sprint("runs at call ", i), count.Load(), c.runs)
+			testenv.Must(t, client.Close(t.Context()))
 		}
 		time.Sleep(8 * 24 * time.Hour)
 		time.Sleep(remember)
-		if keys := f.Raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
-			t.Errorf("left behind: %q", keys)
-		}
+		testenv.Equal(t, "keys that are left", len(f.Raw.Keys(t.Context(), "*").Val()), 0)
 	})
 }

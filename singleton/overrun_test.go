@@ -56,9 +56,7 @@ func TestCheckFindsWorkThatDoesNotEnd(t *testing.T) {
 			testenv.MustIs(t, r.Run(t.Context()), singleton.ErrRunning)
 			faults.Heal()
 			f.Pass(time.Minute)
-			if len(began) > 0 {
-				t.Errorf("%s: it was begun again", name)
-			}
+			testenv.Equal(t, name+" has begun again", len(began), 0)
 			run.cancel()
 			close(leave)
 			testenv.Must(t, run.result())

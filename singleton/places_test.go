@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,9 +57,7 @@ func TestMaxConcurrentRuns(t *testing.T) {
 			t.Errorf("%d jobs had %d runs", len(ran), len(all))
 		}
 		for name, r := range f.all {
-			if n := most(all, name); n != each {
-				t.Errorf("%d runs at a time on %s, want %d", n, name, each)
-			}
+			testenv.Equal(t, "runs at a time on "+name, most(all, name), each)
 			r.stop()
 		}
 		full, free := f.replica("full", singleton.Config{MaxConcurrentRuns: 1}), f.replica("free", singleton.Config{})
@@ -98,27 +95,17 @@ func TestPlacesAreGivenInOrder(t *testing.T) {
 		f.Pass(3*time.Minute + 40*time.Second)
 		dies.die()
 		f.Pass(time.Minute)
-		_, err := f.job("a").Trigger(f.Context())
-		testenv.Must(t, err)
+		testenv.Call(f.job("a").Trigger(f.Context())).Must(t)
 		f.Pass(time.Second)
-		var claims atomic.Int64
-		full.net.Inject(t, countingFault(func(cmd []string) {
-			if request("claim")(cmd) {
-				claims.Add(1)
-			}
-		}))
+		claims := full.claims()
 		f.Pass(5 * time.Minute)
-		if n := claims.Load(); n > 0 {
-			t.Errorf("%d claims without a place", n)
-		}
+		testenv.Equal(t, "claims without a place", claims(), 0)
 		f.Pass(time.Minute)
 		var order []string
 		for _, e := range f.book.all() {
 			order = append(order, fmt.Sprint(e.run.Job, e.run.Attempt))
 		}
-		if got := strings.Join(order, " "); got != "holds1 c1 d1 c2 b1 a1" {
-			t.Errorf("the order is %s", got)
-		}
+		testenv.Equal(t, "the order", strings.Join(order, " "), "holds1 c1 d1 c2 b1 a1")
 	})
 }
 
@@ -165,16 +152,12 @@ func TestPlacesOfRuns(t *testing.T) {
 					}
 					got.WriteByte(' ')
 				}
-				if got := strings.TrimSpace(got.String()); got != strings.TrimSpace(row.want) {
-					t.Errorf("the histories are %q, want %q", got, row.want)
-				}
+				testenv.Equal(t, "the histories", strings.TrimSpace(got.String()), strings.TrimSpace(row.want))
 				for _, job := range []string{"first", "second"} {
 					_, _ = f.job(job).Cancel(f.Context(), singleton.RunID{}) // which may not be running
 				}
 				f.Pass(10 * time.Minute)
-				if n := len(f.ticks("third")); n != 1 {
-					t.Errorf("%d runs of the third job", n)
-				}
+				testenv.Equal(t, "runs of the third job", len(f.ticks("third")), 1)
 			})
 		})
 	}

@@ -79,9 +79,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 					}
 					test.mends(f)
 					f.Pass(5*time.Minute + 10*time.Second)
-					if err := r.Ready(); err != nil {
-						t.Errorf("when it can run, Ready says %v", err)
-					}
+					testenv.Must(t, r.Ready())
 					test.breaks(f)
 				}
 				test.mends(f)

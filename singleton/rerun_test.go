@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
@@ -22,18 +21,13 @@ import (
 // back.
 func TestRerun(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		reg := prometheus.NewRegistry()
 		var mended atomic.Bool
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{}, reg)
-			r.add("draw", "@every 500ms", func(context.Context, singleton.Run) error {
-				if mended.Load() {
-					return nil
-				}
-				return errBroken
-			}, singleton.JobConfig{MaxAttempts: 1})
-			r.run()
-		}
+		f.start("ab", "@every 500ms", func(context.Context, singleton.Run) error {
+			if mended.Load() {
+				return nil
+			}
+			return errBroken
+		}, singleton.JobConfig{MaxAttempts: 1})
 		failed := f.firstEnd("draw")
 		mended.Store(true)
 		job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
@@ -42,11 +36,10 @@ func TestRerun(t *testing.T) {
 		f.Until("no tick is open", func() bool { return len(f.status("draw").Open) == 0 })
 		// The ledger has a run before its replica has the answer, and measures it.
 		f.Until("the replicas have measured all runs", func() bool {
-			n := testutil.CollectAndCount(reg, "noonlock_job_last_success_timestamp_seconds")
+			n := testutil.CollectAndCount(f.reg, "noonlock_job_last_success_timestamp_seconds")
 			return n > 0 && f.log.Count("run ended") == len(f.ended("draw"))
 		})
-		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
-		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
+		delays, newest := f.series("start_delay_seconds"), f.series("last_success_timestamp_seconds")
 		testenv.Must(t, job.Rerun(ann, failed.RunID))
 		var again singleton.HistoryEntry
 		f.Until("the tick has run again", func() bool {
@@ -59,16 +52,10 @@ func TestRerun(t *testing.T) {
 		}
 		testenv.MustIs(t, job.Rerun(ann, failed.RunID), singleton.ErrSucceeded)
 		testenv.MustIs(t, job.Rerun(t.Context(), singleton.RunID{Tick: failed.Tick.Add(time.Millisecond)}), singleton.ErrNoRun)
-		if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "rerun"); n != 1 {
-			t.Errorf("%v reruns are counted", n)
-		}
-		if n := f.log.Count(`"action"="rerun" "by"="ann@host" "reason"="the database was away"`); n != 1 {
-			t.Errorf("%d log lines name who has requested the rerun", n)
-		}
-		if n, _ := metric(t, reg, "noonlock_job_start_delay_seconds"); n != delays {
-			t.Errorf("%v delays were measured, want %v", n, delays)
-		}
-		if at, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds"); at < newest {
+		f.counts(1, "interventions_total", "action", "rerun")
+		f.log.Lines(t, 1, `"action"="rerun" "by"="ann@host" "reason"="the database was away"`)
+		testenv.Equal(t, "measured delays", f.series("start_delay_seconds"), delays)
+		if at := f.series("last_success_timestamp_seconds"); at < newest {
 			t.Errorf("the newest success went from %v back to %v", newest, at)
 		}
 	})
@@ -79,13 +66,11 @@ func TestRerun(t *testing.T) {
 // Mutants: a schedule that cannot be read has all ticks; the ticks between are not compared with it.
 func TestFault115_RerunOfSkippedTicks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{TTL: time.Minute})
 		end := make(chan struct{})
-		r.add("draw", "*/10 * * * *", func(context.Context, singleton.Run) error {
+		f.start("a", "*/10 * * * *", func(context.Context, singleton.Run) error {
 			<-end
 			return nil
-		}, singleton.JobConfig{})
-		r.run()
+		}, singleton.JobConfig{}, singleton.Config{TTL: time.Minute})
 		f.begun("draw", 1)
 		time.Sleep(time.Hour)
 		close(end)

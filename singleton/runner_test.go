@@ -19,11 +19,7 @@ import (
 // Mutants: job_claim does not check open runs; `last` is not advanced.
 func TestEachTickOnceOnOneReplica(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		for i := range 5 {
-			r := f.replica(fmt.Sprintf("r%d", i), singleton.Config{})
-			r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
-			r.run()
-		}
+		f.start("abcde", "@every 200ms", nil, singleton.JobConfig{})
 		f.recorded("draw", 15)
 		for tick, entries := range f.ticks("draw") {
 			if len(entries) != 1 {
@@ -60,15 +56,13 @@ func tokens(f *fleet, job string) {
 // The arguments of the work, and the entry in the ledger.
 func TestRunTellsWhatItIsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("host-7", singleton.Config{})
-		r.add("draw", "0 * * * *", nil, singleton.JobConfig{})
-		r.run()
+		f.start("h", "0 * * * *", nil, singleton.JobConfig{})
 		f.recorded("draw", 2)
 		entries := f.book.all()
 		first, second := entries[0].run, entries[1].run
 		noon := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 		if !first.Tick.Equal(noon) || first.Tick.Location() != time.UTC || first.Job != "draw" || first.Attempt != 1 ||
-			first.Holder != "host-7" || !first.LastSuccess.IsZero() || first.Token == 0 {
+			first.Holder != "h" || !first.LastSuccess.IsZero() || first.Token == 0 {
 			t.Errorf("first run is %+v", first)
 		}
 		if !second.Tick.Equal(noon.Add(time.Hour)) || !second.LastSuccess.Equal(noon) || second.Token <= first.Token || second.Key() == first.Key() {
@@ -78,7 +72,7 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 			t.Errorf("the run began %v after its tick", late)
 		}
 		record := f.runs("draw")[0]
-		if !record.Tick.Equal(noon) || record.Attempt != 1 || record.Holder != "host-7" || record.Token != first.Token ||
+		if !record.Tick.Equal(noon) || record.Attempt != 1 || record.Holder != "h" || record.Token != first.Token ||
 			record.Outcome != singleton.OutcomeSucceeded || record.Error != "" || record.Start.Before(noon) || record.End.Before(record.Start) {
 			t.Errorf("record is %+v", record)
 		}
@@ -149,17 +143,13 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		begin := f.Clock()
 		testenv.Must(t, c.Close(t.Context()))
 		testenv.MustIs(t, <-causes, lockcore.ErrClosed)
-		if took := f.Clock() - begin; took > time.Second {
-			t.Errorf("the context ended after %v", took)
-		}
+		f.within("the context ended", f.Clock()-begin, time.Second)
 		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
 		if took := f.Clock() - begin - time.Minute; took < 0 || took > time.Second {
 			t.Errorf("Run returned %v after the work", took)
 		}
 		testenv.MustIs(t, r.Run(t.Context()), lockcore.ErrClosed)
-		if f.log.Count("failed to deregister replica") > 0 {
-			t.Errorf("the log:\n%s", &f.log)
-		}
+		f.log.Lines(t, 0, "failed to deregister replica")
 	})
 }
 
@@ -179,9 +169,7 @@ func TestFault54_OverlappingTicks(t *testing.T) {
 		died := time.Now()
 		cut := f.all[first.replica].die()
 		f.Until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
-		if took := time.Since(died); took > 2500*time.Millisecond {
-			t.Errorf("the takeover took %v", took)
-		}
+		f.within("the takeover came", time.Since(died), 2500*time.Millisecond)
 		f.recorded("draw", 10)
 		f.proven("draw", parsed(t, "@every 1s"))
 		lockcoretest.MustFire(t, cut)

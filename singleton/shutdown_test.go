@@ -80,9 +80,7 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 			f.Pass(time.Second)
 			stopped := time.Now()
 			all[first.replica].stop()
-			if time.Since(stopped) > time.Second {
-				t.Errorf("Run returned after %v", time.Since(stopped))
-			}
+			f.within("Run returned", time.Since(stopped), time.Second)
 			record := f.recorded("draw", 1)[0]
 			switch {
 			case most == 1 && (record.Outcome != singleton.OutcomeFailed || record.Holder != first.replica):
@@ -152,9 +150,7 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 				close(hung)
 				cancel()
 				stopped := time.Now()
-				if err := <-done; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				testenv.Must(t, <-done)
 				if took := time.Since(stopped); took < test.least || took > test.longest {
 					t.Errorf("Run returned after %v, want from %v to %v", took, test.least, test.longest)
 				}
@@ -169,15 +165,13 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
 		var at []time.Time
-		r.add("draw", "0 * * * *", func(context.Context, singleton.Run) error {
+		r := f.start("a", "0 * * * *", func(context.Context, singleton.Run) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			at = append(at, time.Now())
 			return nil
-		}, singleton.JobConfig{MaxAttempts: 20})
-		r.run()
+		}, singleton.JobConfig{MaxAttempts: 20})["a"]
 		completes := request("complete")
 		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 			refused := completes(append([]string{cmd}, args...))
@@ -193,9 +187,7 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 		}
 		f.Bubble.Server().Server().SetPreHook(nil)
 		time.Sleep(2 * time.Hour)
-		if err := r.runner.Ready(); err != nil {
-			t.Errorf("Ready after an outcome was recorded: %v", err)
-		}
+		testenv.Must(t, r.runner.Ready())
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		at = slices.DeleteFunc(at, func(a time.Time) bool { return time.Since(a) < 2*time.Hour })
