@@ -21,11 +21,17 @@ type doubtful struct{ error }
 
 func (doubtful) OutcomeUnknown() bool { return true }
 
+// permanent is an error like that of sqlonce after the work has ended its transaction.
+type permanent struct{ doubtful }
+
+func (permanent) Permanent() bool { return true }
+
 // An attempt ends with an error that says that its effect may have happened. The next one
-// fails on another replica after the first one stops: the tick is unknown. If the next one
+// fails on another replica after the first one stops: the tick is unknown. So is it after an error that is permanent,
+// which no other attempt follows. If the next one
 // succeeds, so does the tick. After any other error the tick has failed. What becomes of a doubt
 // later, the ledger tests.
-// Mutants: only the last error counts; every error does; every error with the method does.
+// Mutants: only the last error counts; every error does; every error with the method does; a permanent error is retried.
 func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 	commit := fmt.Errorf("draw: %w", doubtful{errBroken})
 	for _, c := range []struct {
@@ -38,6 +44,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 	}{
 		{"the answer to COMMIT is lost", commit, 1, nil, false, singleton.OutcomeUnknown},
 		{"the work does not know", errors.Join(errBroken, singleton.ErrUnknownOutcome), 1, nil, false, singleton.OutcomeUnknown},
+		{"the work has ended its transaction", permanent{doubtful{errBroken}}, 5, nil, false, singleton.OutcomeUnknown},
 		{"the work knows", certain{errBroken}, 1, nil, false, singleton.OutcomeFailed},
 		{"the work fails", errBroken, 1, nil, false, singleton.OutcomeFailed},
 		{"the next attempt fails", commit, 3, errBroken, false, singleton.OutcomeUnknown},

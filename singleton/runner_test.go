@@ -171,6 +171,7 @@ func TestFault54_OverlappingTicks(t *testing.T) {
 		f.Until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
 		f.within("the takeover came", time.Since(died), 2500*time.Millisecond)
 		f.recorded("draw", 10)
+		testenv.Equal(t, "a database fences each tick", f.newest().run.Marker().Overlap, true) // see sqlonce.Marker
 		f.proven("draw", parsed(t, "@every 1s"))
 		lockcoretest.MustFire(t, cut)
 	})

@@ -60,9 +60,7 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 	var db *sql.DB
 	switch d.dialect {
 	case sqlonce.SQLite:
-		var err error
-		db, err = sql.Open("sqlite", "file:"+d.path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
-		testenv.Must(t, err)
+		db = testenv.Call(sql.Open("sqlite", "file:"+d.path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")).Must(t)
 	case sqlonce.MySQL:
 		cfg := mysql.NewConfig()
 		cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(d.server.Host, strconv.Itoa(d.server.Port))
@@ -73,9 +71,7 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 		if dial != nil {
 			cfg.DialFunc = dial
 		}
-		connector, err := mysql.NewConnector(cfg)
-		testenv.Must(t, err)
-		db = sql.OpenDB(connector)
+		db = sql.OpenDB(testenv.Call(mysql.NewConnector(cfg)).Must(t))
 	case sqlonce.PostgreSQL:
 		cfg, err := pgx.ParseConfig(fmt.Sprintf("postgres://%s:%s@%s:%d/%s?sslmode=disable",
 			d.server.User, d.server.Password, d.server.Host, d.server.Port, d.server.Database))
@@ -99,9 +95,7 @@ type node struct {
 func (d *database) node(t *testing.T, cfg sqlonce.Config, dial dialFunc) *node {
 	t.Helper()
 	n := &node{database: d, db: d.pool(t, dial)}
-	var err error
-	n.once, err = sqlonce.New(n.db, d.dialect, cfg)
-	testenv.Must(t, err)
+	n.once = testenv.Call(sqlonce.New(n.db, d.dialect, cfg)).Must(t)
 	testenv.Must(t, n.once.CreateTables(t.Context()))
 	// The table has no unique key, so a double effect is visible and not refused.
 	table := "CREATE TABLE IF NOT EXISTS effects (id BIGINT NOT NULL, job VARCHAR(200) NOT NULL, who VARCHAR(50) NOT NULL)"
@@ -152,12 +146,15 @@ func (n *node) write(ctx context.Context, tx *sql.Tx, run sqlonce.Marker) error 
 // expect fails unless the run's tick has exactly these numbers of rows and markers.
 func (n *node) expect(t *testing.T, run sqlonce.Marker, rows, markers int64) {
 	t.Helper()
-	if got := n.number(t, "SELECT COUNT(*) FROM effects WHERE job = ? AND id = ?", run.Job, run.Tick.UnixMilli()); got != rows {
-		t.Errorf("%d rows, want %d", got, rows)
-	}
-	if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, singleton.RunID{Tick: run.Tick, Triggered: run.Triggered}.Key()); got != markers {
-		t.Errorf("%d markers, want %d", got, markers)
-	}
+	got := n.number(t, "SELECT COUNT(*) FROM effects WHERE job = ? AND id = ?", run.Job, run.Tick.UnixMilli())
+	testenv.Equal(t, "rows", got, rows)
+	testenv.Equal(t, "markers", n.markers(t, run), markers)
+}
+
+func (n *node) markers(t *testing.T, run sqlonce.Marker) int64 {
+	t.Helper()
+	id := singleton.RunID{Tick: run.Tick, Triggered: run.Triggered}
+	return n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, id.Key())
 }
 
 // noon returns a run at the nth noon. Its holder is named after the token.

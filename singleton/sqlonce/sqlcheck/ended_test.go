@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -79,20 +80,30 @@ func (e ending) end(ctx context.Context, tx *sql.Tx) {
 	}
 }
 
+var errFn = errors.New("no luck")
+
 // The function ends its transaction with SQL. Then it succeeds, writes more, fails, fails as
 // after a deadlock, panics, or outlives its context. In each case Do detects the end and
-// returns an error for an unknown outcome, which must not be retried. A function that fails
-// in the same way without ending the transaction has simply failed.
+// returns an error for an unknown outcome, which must not be retried: a retry would take the
+// marker of the first call for that of another run. A function that fails in the same way without ending
+// the transaction has simply failed: its rows and the marker are rolled back, and the fence stays raised.
 func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 	t.Parallel()
-	errFn := errors.New("no luck")
-	for name, after := range map[string]func(cancel func(), write func() error) error{
-		"succeeds": func(func(), func() error) error { return nil },
-		"writes":   func(_ func(), write func() error) error { return write() },
-		"fails":    func(func(), func() error) error { return errFn },
-		"panics":   func(func(), func() error) error { panic(errFn) },
-		"exits":    func(func(), func() error) error { runtime.Goexit(); return nil },
-		"outlives": func(cancel func(), _ func() error) error { cancel(); return nil },
+	for name, after := range map[string]struct {
+		do  func(cancel func(), write func() error, tx *sql.Tx) error
+		err error // without an end
+	}{
+		"succeeds": {do: func(func(), func() error, *sql.Tx) error { return nil }},
+		"writes":   {do: func(_ func(), write func() error, _ *sql.Tx) error { return write() }},
+		"fails":    {func(func(), func() error, *sql.Tx) error { return errFn }, errFn},
+		"panics":   {func(func(), func() error, *sql.Tx) error { panic(errFn) }, errFn},
+		"exits":    {func(func(), func() error, *sql.Tx) error { runtime.Goexit(); return nil }, errExit},
+		"outlives": {func(cancel func(), _ func() error, _ *sql.Tx) error { cancel(); return nil }, context.Canceled},
+		"breaks": {func(_ func(), _ func() error, tx *sql.Tx) error {
+			_, err := tx.Exec("INSERT INTO no_such_table VALUES (1)")
+			return errors.Join(errFn, err)
+		}, errFn},
+		"conflicts": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,21 +114,35 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 				if d.dialect == sqlonce.MySQL {
 					n.exec(t, "CREATE PROCEDURE commits() COMMIT")
 				}
-				for i, e := range endings(d.dialect) {
-					run := noon(i, uint64(i+1))
+				after := after // of this database
+				if name == "conflicts" {
+					after.err = map[sqlonce.Dialect]error{sqlonce.SQLite: coded(5), sqlonce.MySQL: coded(1213), sqlonce.PostgreSQL: stated("40001")}[d.dialect]
+					after.do = func(func(), func() error, *sql.Tx) error { return after.err }
+				}
+				do := func(run sqlonce.Marker, end func(context.Context, *sql.Tx)) (applied bool, calls int, err error) {
 					ctx, cancel := context.WithCancel(t.Context())
-					calls := 0
-					applied, err := protected(func() (bool, error) {
+					defer cancel()
+					applied, err = protected(func() (bool, error) {
 						return n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
 							calls++
 							if err := n.write(ctx, tx, run); err != nil {
 								return err
 							}
-							e.end(ctx, tx)
-							return after(cancel, func() error { return n.write(ctx, tx, run) })
+							end(ctx, tx)
+							if name == "conflicts" && calls == 4 {
+								return nil
+							}
+							return after.do(cancel, func() error { return n.write(ctx, tx, run) }, tx)
 						})
 					})
-					cancel()
+					return applied, calls, err
+				}
+				for i, e := range endings(d.dialect) {
+					if name == "conflicts" && !e.kept { // a database that has a deadlock rolls back, too
+						continue
+					}
+					run := noon(i, uint64(i+1))
+					applied, calls, err := do(run, e.end)
 					var unknown interface {
 						error
 						Permanent() bool
@@ -130,30 +155,43 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 					if name == "fails" && !errors.Is(err, errFn) {
 						t.Errorf("%q: the function's error is lost: %v", e.statements, err)
 					}
-					markers := int64(0)
-					if e.kept {
-						markers = 1
-					}
-					if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, run.Tick.UnixMilli()); got != markers {
-						t.Errorf("%q: %d markers, want %d", e.statements, got, markers)
-					}
+					testenv.Equal(t, fmt.Sprintf("%q: there is a marker", e.statements), n.markers(t, run) == 1, e.kept)
 					// As documented for that error, another call is safe and returns the result.
 					n.apply(t, run, !e.kept)
 				}
+				run := noon(1000, 1000)
+				applied, calls, err := do(run, func(context.Context, *sql.Tx) {})
+				if name == "conflicts" { // it is retried
+					testenv.Equal(t, "calls", calls, 4)
+					after.err = nil
+				}
+				if applied != (after.err == nil) || !errors.Is(err, after.err) {
+					t.Errorf("Do = %v, %v, want the error %v", applied, err, after.err)
+				}
+				if after.err != nil {
+					n.expect(t, run, 0, 0)
+					late := noon(1000, 999)
+					testenv.Call(n.once.Do(t.Context(), late, n.effect(late))).MustFail(t, sqlonce.ErrStaleToken)
+					n.apply(t, run, true)
+				}
+				n.expect(t, run, map[bool]int64{false: 1, true: 2}[name == "writes"], 1)
 				// The connections of the pool are unchanged.
-				n.apply(t, noon(1000, 1000), true)
-				n.expect(t, noon(1000, 0), 1, 1)
+				n.apply(t, noon(1001, 1001), true)
+				n.expect(t, noon(1001, 0), 1, 1)
+				testenv.Equal(t, "connections that were not given back", n.db.Stats().InUse, 0)
 			})
 		})
 	}
 }
+
+var errExit = errors.New("runtime.Goexit")
 
 // protected runs work as a Runner does.
 func protected(work func() (bool, error)) (applied bool, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = errors.New("runtime.Goexit")
+		err = errExit
 		defer func() {
 			if p := recover(); p != nil {
 				cause, _ := p.(error)
@@ -167,8 +205,9 @@ func protected(work func() (bool, error)) (applied bool, err error) {
 }
 
 // Statements that look like the end of the transaction and are not: savepoints of the
-// function, a second BEGIN that the database refuses or ignores, and a rollback to a name
-// that sqlonce's savepoint could have.
+// function, a second BEGIN that the database refuses or ignores, a rollback to a name
+// that sqlonce's savepoint could have, and a failure that the function ignores. PostgreSQL then refuses further
+// statements. SQLite and MariaDB only undo that statement and continue.
 func TestFault82_SavepointsOfTheFunction(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, d *database) {
@@ -182,9 +221,8 @@ func TestFault82_SavepointsOfTheFunction(t *testing.T) {
 		if d.dialect != sqlonce.MySQL {
 			games = append(games, []string{"BEGIN"})
 		}
-		if d.dialect != sqlonce.PostgreSQL { // on PostgreSQL it makes the transaction fail, see TestIgnoredError
-			games = append(games, []string{"ROLLBACK TO SAVEPOINT noonlock_once"}, []string{"RELEASE SAVEPOINT noonlock_once"})
-		}
+		fail := len(games) // from here on, PostgreSQL lets the transaction fail
+		games = append(games, []string{"INSERT INTO no_such_table VALUES (1)"}, []string{"ROLLBACK TO SAVEPOINT noonlock_once"}, []string{"RELEASE SAVEPOINT noonlock_once"})
 		for i, game := range games {
 			run := noon(i, uint64(i+1))
 			applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
@@ -196,51 +234,15 @@ func TestFault82_SavepointsOfTheFunction(t *testing.T) {
 				}
 				return nil
 			})
-			if !applied || err != nil {
-				t.Errorf("%q: Do = %v, %v", game, applied, err)
+			rows := int64(1)
+			if i >= fail && d.dialect == sqlonce.PostgreSQL {
+				rows = 0
 			}
-			n.expect(t, run, 1, 1)
+			if applied != (err == nil) || applied != (rows == 1) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
+				t.Errorf("%q: Do = %v, %v; want it applied, or a definite error", game, applied, err)
+			}
+			n.expect(t, run, rows, rows)
 		}
-	})
-}
-
-// A conflict after the transaction was ended must not be retried: a retry would take the
-// marker of the first attempt for that of another run.
-func TestFault82_AConflictAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	on(t, func(t *testing.T, d *database) {
-		n := d.node(t, sqlonce.Config{}, nil)
-		conflict := map[sqlonce.Dialect]error{
-			sqlonce.SQLite: coded(5), sqlonce.MySQL: coded(1213), sqlonce.PostgreSQL: stated("40001"),
-		}[d.dialect]
-		run := noon(0, 1)
-		calls := 0
-		applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-			calls++
-			if err := n.write(ctx, tx, run); err != nil {
-				return err
-			}
-			_, _ = tx.ExecContext(ctx, "COMMIT")
-			return conflict
-		})
-		if applied || !errors.Is(err, sqlonce.ErrTransactionEnded) || calls != 1 {
-			t.Errorf("Do = %v, %v after %d calls; want ErrTransactionEnded after one", applied, err, calls)
-		}
-		// Without such an end, it is retried.
-		run = noon(1, 1)
-		applied, err = n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-			if err := n.write(ctx, tx, run); err != nil {
-				return err
-			}
-			if calls++; calls < 4 {
-				return conflict
-			}
-			return nil
-		})
-		if !applied || err != nil || calls != 4 {
-			t.Errorf("Do = %v, %v after %d calls in all", applied, err, calls)
-		}
-		n.expect(t, run, 1, 1)
 	})
 }
 

@@ -84,9 +84,7 @@ func TestFrozenHolder(t *testing.T) {
 				if name != "before COMMIT" && !errors.Is(err, errRefused) {
 					t.Errorf("the frozen holder: %v; want the refusal of its statement", err)
 				}
-				if got := b.number(t, "SELECT COUNT(*) FROM effects WHERE who = 'holder-2'"); got != 1 {
-					t.Errorf("%d rows by the successor, want 1", got)
-				}
+				testenv.Equal(t, "rows by the successor", b.number(t, "SELECT COUNT(*) FROM effects WHERE who = 'holder-2'"), 1)
 				b.expect(t, noon(0, 0), 1, 1)
 				// The pool of the frozen process has discarded the dead connection.
 				a.apply(t, noon(1, 2), true)
@@ -117,9 +115,7 @@ func TestLostCommit(t *testing.T) {
 					!strings.Contains(err.Error(), run.Tick.UTC().Format(time.RFC3339Nano)) {
 					t.Fatalf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
 				}
-				if n := l.struck.Load(); n != 1 {
-					t.Fatalf("the fault was injected %d times, want once", n)
-				}
+				testenv.Equal(t, "times that the fault was injected", l.struck.Load(), 1)
 				n.apply(t, run, !reached)
 				n.expect(t, run, 1, 1)
 			})
@@ -173,9 +169,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 		if undone == 0 || calls != 2+undone {
 			t.Errorf("fn was called %d times, and undone %d times; want a call for each job, and another one after each that was undone", calls, undone)
 		}
-		if sum := a.number(t, "SELECT SUM(n) FROM rival"); sum != 4 {
-			t.Errorf("sum = %d, want 4", sum)
-		}
+		testenv.Equal(t, "the sum", a.number(t, "SELECT SUM(n) FROM rival"), 4)
 	})
 }
 
@@ -216,44 +210,14 @@ func TestSettingsDoNotLeak(t *testing.T) {
 				during = read(tx)
 				return fail
 			})
-			if !errors.Is(err, fail) {
-				t.Fatal(err)
-			}
+			testenv.MustIs(t, err, fail)
 			after := read(n.db)
 			for k := range settings {
-				if after[k] != before[k] {
-					t.Errorf("%s: %s before, %s after", settings[k], before[k], after[k])
-				}
+				testenv.Equal(t, settings[k]+" after it", after[k], before[k])
 				if during[k] == before[k] {
 					t.Errorf("%s: %s also within Do, so this test shows nothing", settings[k], before[k])
 				}
 			}
 		}
-	})
-}
-
-// An fn ignores that a statement failed. PostgreSQL then refuses further statements. SQLite and MariaDB only undo that
-// statement and continue.
-func TestIgnoredError(t *testing.T) {
-	t.Parallel()
-	on(t, func(t *testing.T, d *database) {
-		n := d.node(t, sqlonce.Config{}, nil)
-		run := noon(0, 1)
-		applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-			_, _ = tx.ExecContext(ctx, "INSERT INTO no_such_table VALUES (1)")
-			_ = n.write(ctx, tx, run)
-			return nil
-		})
-		if d.dialect != sqlonce.PostgreSQL {
-			if !applied || err != nil {
-				t.Fatalf("Do = %v, %v", applied, err)
-			}
-			n.expect(t, run, 1, 1)
-			return
-		}
-		if applied || err == nil || errors.Is(err, sqlonce.ErrUnknownOutcome) {
-			t.Errorf("Do = %v, %v; want a definite error", applied, err)
-		}
-		n.expect(t, run, 0, 0)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -137,25 +138,17 @@ func TestFault91_TheMarkerIsNotStored(t *testing.T) {
 					t.Errorf("%s: Do = %v, %v after %d calls; want a definite error and no call", l.name, applied, err, calls)
 				}
 				n.expect(t, run, 0, 0)
-				if now := n.number(t, "SELECT MAX(token) FROM noonlock_fences WHERE job = 'lottery'"); now != seen {
-					t.Errorf("%s: the fence was raised from %d to %d", l.name, seen, now)
-				}
+				testenv.Equal(t, l.name+": the fence", n.number(t, "SELECT MAX(token) FROM noonlock_fences WHERE job = 'lottery'"), seen)
 			}
 			if strings.Contains(l.name, "fence") {
 				// Without a floor, a deleted marker would be taken for one that never was.
-				if deleted, err := n.once.Prune(t.Context(), "lottery", noon(1, 0).Tick); err == nil {
-					t.Errorf("%s: Prune = %d, nil", l.name, deleted)
-				}
+				testenv.Call(n.once.Prune(t.Context(), "lottery", noon(1, 0).Tick)).MustFail(t)
 			}
 			for _, statement := range l.mend {
 				n.exec(t, statement)
 			}
-			if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers"); got != int64(1+i) {
-				t.Errorf("%s: %d markers in all, want %d", l.name, got, 1+i)
-			}
-			if err := n.once.Check(t.Context(), nil); err != nil {
-				t.Errorf("%s: Check without it: %v", l.name, err)
-			}
+			testenv.Equal(t, l.name+": markers in all", n.number(t, "SELECT COUNT(*) FROM noonlock_markers"), int64(1+i))
+			testenv.Must(t, n.once.Check(t.Context(), nil))
 			n.exec(t, "DELETE FROM noonlock_fences")
 			n.apply(t, run, true)
 			n.apply(t, run, false)

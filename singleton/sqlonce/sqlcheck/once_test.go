@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"runtime"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,9 +72,7 @@ func TestConcurrentRuns(t *testing.T) {
 					}
 					close(start)
 					all.Wait()
-					if n := applied.Load(); n != 1 {
-						t.Errorf("tick %d was applied %d times", tick, n)
-					}
+					testenv.Equal(t, fmt.Sprint("times that it was applied, tick ", tick), applied.Load(), 1)
 					nodes[0].expect(t, noon(tick, 0), 1, 1)
 				}
 			})
@@ -108,64 +106,7 @@ func TestStaleTokenIsRefused(t *testing.T) {
 			return run
 		}
 		n.apply(t, overlapping(2, 6), true)
-		if _, err := n.once.Do(t.Context(), overlapping(2, 5), n.effect(noon(2, 5))); !errors.Is(err, sqlonce.ErrStaleToken) {
-			t.Errorf("a stale token of the same tick, which may overlap: %v", err)
-		}
-	})
-}
-
-// However fn fails, its rows and the marker are rolled back, and the fence stays raised.
-func TestFailedFn(t *testing.T) {
-	t.Parallel()
-	errFn := errors.New("no luck")
-	ways := map[string]func(cancel context.CancelFunc, tx *sql.Tx) error{
-		"error":  func(context.CancelFunc, *sql.Tx) error { return errFn },
-		"panic":  func(context.CancelFunc, *sql.Tx) error { panic(errFn) },
-		"goexit": func(context.CancelFunc, *sql.Tx) error { runtime.Goexit(); return nil },
-		"cancel": func(cancel context.CancelFunc, _ *sql.Tx) error { cancel(); return nil },
-		"failed statement": func(_ context.CancelFunc, tx *sql.Tx) error {
-			_, err := tx.Exec("INSERT INTO no_such_table VALUES (1)")
-			return errors.Join(errFn, err)
-		},
-	}
-	on(t, func(t *testing.T, d *database) {
-		n := d.node(t, sqlonce.Config{}, nil)
-		token := uint64(10)
-		for name, way := range ways {
-			token += 10
-			run := noon(int(token), token)
-			ctx, cancel := context.WithCancel(t.Context())
-			var applied, panicked bool
-			var err error
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { panicked = recover() != nil }()
-				applied, err = n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
-					if err := n.write(ctx, tx, run); err != nil {
-						return err
-					}
-					return way(cancel, tx)
-				})
-			}()
-			<-done
-			cancel()
-			wantErr := map[string]error{"error": errFn, "failed statement": errFn, "cancel": context.Canceled}[name]
-			if applied || panicked != (name == "panic") || !errors.Is(err, wantErr) {
-				t.Errorf("%s: Do = %v, %v, panicked %v", name, applied, err, panicked)
-			}
-			n.expect(t, run, 0, 0)
-			late := run
-			late.Token--
-			if _, err := n.once.Do(t.Context(), late, n.effect(late)); !errors.Is(err, sqlonce.ErrStaleToken) {
-				t.Errorf("%s: an older holder after it: %v, want ErrStaleToken", name, err)
-			}
-			n.apply(t, run, true)
-			n.expect(t, run, 1, 1)
-		}
-		if open := n.db.Stats().InUse; open != 0 {
-			t.Errorf("%d connections were not given back", open)
-		}
+		testenv.Call(n.once.Do(t.Context(), overlapping(2, 5), n.effect(noon(2, 5)))).MustFail(t, sqlonce.ErrStaleToken)
 	})
 }
 
@@ -196,14 +137,11 @@ func TestCreateTablesAtOnce(t *testing.T) {
 			db := d.pool(t, nil)
 			all.Go(func() {
 				once, err := sqlonce.New(db, d.dialect, sqlonce.Config{TablePrefix: "fresh"})
+				if err == nil {
+					err = errors.Join(once.CreateTables(t.Context()), once.CreateTables(t.Context()))
+				}
 				if err != nil {
 					t.Error(err)
-					return
-				}
-				for range 2 {
-					if err := once.CreateTables(t.Context()); err != nil {
-						t.Error(err)
-					}
 				}
 			})
 		}
@@ -238,9 +176,7 @@ func TestPrune(t *testing.T) {
 				}
 				late := day(1)
 				late.Token = 100
-				if did, err := n.once.Do(t.Context(), late, n.effect(late)); did || !errors.Is(err, sqlonce.ErrPruned) {
-					t.Errorf("a pruned tick: Do = %v, %v; want ErrPruned", did, err)
-				}
+				testenv.Call(n.once.Do(t.Context(), late, n.effect(late))).MustFail(t, sqlonce.ErrPruned)
 				n.expect(t, late, 1, 0)
 				again := day(2)
 				again.Token = 100
@@ -250,9 +186,7 @@ func TestPrune(t *testing.T) {
 				if deleted, err := n.once.Prune(t.Context(), "lottery", day(1).Tick); err != nil || deleted != 0 {
 					t.Fatalf("Prune = %d, %v; want 0", deleted, err)
 				}
-				if _, err := n.once.Do(t.Context(), late, n.effect(late)); !errors.Is(err, sqlonce.ErrPruned) {
-					t.Errorf("after an earlier Prune: %v, want ErrPruned", err)
-				}
+				testenv.Call(n.once.Do(t.Context(), late, n.effect(late))).MustFail(t, sqlonce.ErrPruned)
 			})
 		})
 	}
@@ -266,8 +200,7 @@ func TestAdmit(t *testing.T) {
 	on(t, func(t *testing.T, d *database) {
 		n := d.node(t, sqlonce.Config{}, nil)
 		write := func(name string, token uint64, commit bool) error {
-			tx, err := n.db.BeginTx(t.Context(), nil)
-			testenv.Must(t, err)
+			tx := testenv.Call(n.db.BeginTx(t.Context(), nil)).Must(t)
 			defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
 			if err := n.once.Admit(t.Context(), tx, name, token); err != nil {
 				return err
@@ -299,11 +232,7 @@ func TestAdmit(t *testing.T) {
 		}
 		n.expect(t, noon(0, 0), 4, 0)
 		n.apply(t, noon(1, 1), true) // a job with the same name
-		if _, err := n.once.Prune(t.Context(), "lottery", time.Now().Add(-time.Minute).Truncate(time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		if err := write("lottery", 5, true); !errors.Is(err, sqlonce.ErrStaleToken) {
-			t.Errorf("after pruning: %v, want ErrStaleToken", err)
-		}
+		testenv.Call(n.once.Prune(t.Context(), "lottery", time.Now().Add(-time.Minute).Truncate(time.Second))).Must(t)
+		testenv.MustIs(t, write("lottery", 5, true), sqlonce.ErrStaleToken)
 	})
 }

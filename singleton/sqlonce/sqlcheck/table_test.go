@@ -3,12 +3,20 @@ package sqlcheck
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
+
+func onSQLite(t *testing.T) *node {
+	t.Helper()
+	d := &database{dialect: sqlonce.SQLite, path: filepath.Join(t.TempDir(), "test.db")}
+	return d.node(t, sqlonce.Config{}, nil)
+}
 
 // Jobs come, change and go with the rows of a table, on two replicas. A row that is wrong changes no job.
 func TestJobsInATable(t *testing.T) {
@@ -20,8 +28,7 @@ func TestJobsInATable(t *testing.T) {
 		report := func(_ context.Context, customer int) error { reports <- customer; return nil }
 		var replicas []*table
 		for _, name := range []string{"a", "b"} {
-			runner, err := singleton.NewRunner(e.Client(name), singleton.Config{})
-			testenv.Must(e, err)
+			runner := testenv.Call(singleton.NewRunner(e.Client(name), singleton.Config{})).Must(e)
 			go func() { _ = runner.Run(ctx) }()
 			replicas = append(replicas, &table{n.db, runner, report, map[string]tableJob{}})
 		}
