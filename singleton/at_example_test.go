@@ -5,47 +5,28 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
 // A reminder is sent once at its instant, by one of the replicas.
 func ExampleJob_TriggerAt() {
-	server, err := lockcoretest.StartRedis() // in production: your Redis
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = client.Close(context.Background()) }()
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	client, runner, end := connect()
+	defer end()
 	ctx, cancel := context.WithCancel(context.Background())
-	err = runner.Add("remind", "0 0 29 2 *", func(_ context.Context, run singleton.Run) error {
+	must(runner.Add("remind", "0 0 29 2 *", func(_ context.Context, run singleton.Run) error {
 		if run.ID != "" { // not a tick of the schedule
 			fmt.Println("remind", run.Payload, "of", run.ID)
 			cancel()
 		}
 		return nil
-	}, singleton.JobConfig{})
-	if err != nil {
-		panic(err)
-	}
+	}, singleton.JobConfig{}))
 	done := make(chan error)
 	go func() { done <- runner.Run(ctx) }()
 	for runner.Ready() != nil {
 		time.Sleep(time.Millisecond) // the first replica creates the job
 	}
 	job, err := singleton.NewJob(client, "remind")
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	at := time.Now().Add(time.Hour)
 	for range 2 { // the second one has no effect: the id is known
 		if _, err := job.TriggerAt(context.Background(), "order-7", time.Now().Truncate(time.Hour), "ann@example.com"); err != nil {

@@ -112,7 +112,7 @@ func TestSumsOfRemovedJobs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.ClientWith(f.Direct(), lockcore.Config{Registerer: f.reg, SumMetrics: true})
 		r := testenv.Call(singleton.NewRunner(c, singleton.Config{})).Must(t)
-		a := &replica{f: f, name: "a", runner: r, done: make(chan struct{})}
+		a := &replica{f: f, name: "a", runner: r}
 		a.add("draw", "@every 1m", nil, singleton.JobConfig{})
 		a.add("other", "@every 1h", nil, singleton.JobConfig{})
 		a.run()

@@ -83,7 +83,6 @@ func TestRunnerRunsAgain(t *testing.T) {
 		f.recorded("draw", 2)
 		r.stop()
 		f.Pass(3 * time.Minute)
-		r.done = make(chan struct{})
 		r.run()
 		f.recorded("draw", 6)
 		f.ranOnce("draw")

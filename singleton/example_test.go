@@ -66,37 +66,41 @@ func ExampleRunner() {
 	// true 0s
 }
 
+// connect returns a Runner, its Client, and a function that ends them. In production, use your own Redis.
+func connect() (client *lockcore.Client, runner *singleton.Runner, end func()) {
+	server, err := lockcoretest.StartRedis()
+	must(err)
+	client, err = lockcore.New(server.Client(), lockcore.Config{Identity: "replica-1"})
+	must(err)
+	runner, err = singleton.NewRunner(client, singleton.Config{})
+	must(err)
+	return client, runner, func() {
+		_ = client.Close(context.Background())
+		server.Close()
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 // An operator's program inspects a job, pauses it, and triggers it once.
 func ExampleJob() {
-	server, err := lockcoretest.StartRedis() // in production: the Redis you run
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{Identity: "replica-1"})
-	if err != nil {
-		panic(err)
-	}
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	client, runner, end := connect()
+	defer end()
 	ran := make(chan singleton.Run)
-	err = runner.Add("report", "@every 200ms", func(_ context.Context, run singleton.Run) error {
+	must(runner.Add("report", "@every 200ms", func(_ context.Context, run singleton.Run) error {
 		ran <- run
 		return nil
-	}, singleton.JobConfig{})
-	if err != nil {
-		panic(err)
-	}
+	}, singleton.JobConfig{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- runner.Run(ctx) }()
 
 	job, err := singleton.NewJob(client, "report")
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	changed := job.Watch(ctx)
 	<-ran
 	err = job.Pause(ctx)
@@ -112,9 +116,7 @@ func ExampleJob() {
 	}
 	for range changed { // a message arrives when it is recorded
 		runs, err := job.Runs(ctx, 1)
-		if err != nil {
-			panic(err)
-		}
+		must(err)
 		if runs[0].RunID == name {
 			fmt.Println("outcome:", runs[0].Outcome)
 			break
@@ -122,7 +124,6 @@ func ExampleJob() {
 	}
 	cancel()
 	fmt.Println("ended:", <-ended)
-	_ = client.Close(context.Background())
 	// Output:
 	// pause: <nil>
 	// paused: true <nil>
@@ -133,37 +134,20 @@ func ExampleJob() {
 
 // An operator cancels a run that hangs. After the cause is removed, the operator runs it again.
 func ExampleJob_Rerun() {
-	server, err := lockcoretest.StartRedis()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	client, runner, end := connect()
+	defer end()
 	hangs, ended := make(chan bool), make(chan error)
-	err = runner.Add("report", "@never", func(ctx context.Context, _ singleton.Run) error {
+	must(runner.Add("report", "@never", func(ctx context.Context, _ singleton.Run) error {
 		if <-hangs {
 			<-ctx.Done()
 		}
 		return context.Cause(ctx)
-	}, singleton.JobConfig{})
-	if err != nil {
-		panic(err)
-	}
+	}, singleton.JobConfig{}))
 	running, cancel := context.WithCancel(context.Background())
 	go func() { ended <- runner.Run(running) }()
 
 	job, err := singleton.NewJob(client, "report")
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	ctx := lockcore.WithOperator(running, lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
 	changed := job.Watch(ctx)
 	outcome := func(want singleton.Outcome) {
@@ -175,14 +159,11 @@ func ExampleJob_Rerun() {
 		}
 	}
 	for names := []string{}; len(names) == 0; { // until the Runner has made the ledger
-		if names, err = singleton.Jobs(ctx, client, nil); err != nil {
-			panic(err)
-		}
+		names, err = singleton.Jobs(ctx, client, nil)
+		must(err)
 	}
 	id, err := job.Trigger(ctx)
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	hangs <- true
 	canceled, err := job.Cancel(ctx, id)
 	fmt.Println("canceled:", len(canceled), err)
@@ -219,24 +200,10 @@ func ExampleJob_Rerun() {
 
 // A job whose effect must happen at most once, at noon in the time zone of its users.
 func ExampleRunner_Add() {
-	server, err := lockcoretest.StartRedis()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	_, runner, end := connect()
+	defer end()
 	location, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	work := func(context.Context, singleton.Run) error { return nil }
 	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
 		TimeZone: location, MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
@@ -249,20 +216,8 @@ func ExampleRunner_Add() {
 
 // A program changes its jobs while it runs them, for example after its configuration has changed.
 func ExampleRunner_Update() {
-	server, err := lockcoretest.StartRedis()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	client, runner, end := connect()
+	defer end()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- runner.Run(ctx) }()

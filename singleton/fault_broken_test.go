@@ -43,23 +43,6 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 	}
 }
 
-// A replica that knows no other one makes all attempts itself, with the same pauses.
-// Mutant: it waits for others that are not there.
-func TestFault116_NoOtherReplica(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.start("a", "@every 1m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 4})
-		r := f.recorded("draw", 1)[0]
-		if took := r.End.Sub(r.Attempts[0].Start); r.Outcome != singleton.OutcomeFailed || len(r.Attempts) != 4 || took < 6*time.Second || took > 9*time.Second {
-			t.Errorf("after %v the record is %+v", took, r)
-		}
-		for i, a := range r.Attempts {
-			if a.Holder != r.Holder || i > 0 && a.Token <= r.Attempts[i-1].Token {
-				t.Errorf("the attempts are %+v", r.Attempts)
-			}
-		}
-	})
-}
-
 // A replica that has handed a run over waits for its next attempt. The taker dies: the run is taken over in
 // time. The taker ends it and stops: the next ticks run in time.
 // Mutants: the replica waits for the pause, whatever happens; the ledger is not read meanwhile; a run that

@@ -141,7 +141,7 @@ func TestFault35_ClassD_TheServersClockWasBehind(t *testing.T) {
 }
 
 // All wall clocks of a fleet are wrong, each in its own way, and one is set while it runs.
-// No tick is begun early or twice, none is missed, and each replica reports its own offset.
+// No tick is begun early or twice, none is missed, the tokens grow, and each replica reports its own offset.
 // Mutants: the due time is taken from the wall clock; the claim does not check the
 // server's; the offset is measured once.
 func TestFault37_AFleetOfWrongClocks(t *testing.T) {
@@ -171,6 +171,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 		}
 		f.ranOnce("draw")
 		f.alone("draw")
+		tokens(f, "draw")
 		f.proven("draw", parsed(t, "@every 500ms"))
 		for i, off := range offsets {
 			name := fmt.Sprintf("%+d", int(off.Seconds()))

@@ -87,10 +87,8 @@ type replica struct {
 	client *lockcore.Client
 	runner *singleton.Runner
 
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error
-	dead   atomic.Bool
+	*replicaRun
+	dead atomic.Bool
 }
 
 // replica returns a replica with its own network.
@@ -98,7 +96,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.Link()
 	opt.DB = f.in
-	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), reg: f.reg, done: make(chan struct{})}
+	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), reg: f.reg}
 	if f.apart {
 		r.reg = prometheus.NewRegistry()
 	}
@@ -141,12 +139,7 @@ func (r *replica) noted(work func(ctx context.Context, run singleton.Run) error)
 }
 
 func (r *replica) run() {
-	ctx, cancel := context.WithCancel(r.f.Context())
-	r.cancel = cancel
-	go func() {
-		defer close(r.done)
-		r.err = r.runner.Run(ctx)
-	}()
+	r.replicaRun = r.f.run(r.runner.Run)
 	r.f.Cleanup(r.stop)
 }
 
@@ -159,15 +152,8 @@ func (r *replica) stop() {
 		cancel()
 		_ = r.client.Close(over) // so it does not try to hand over for long
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-r.done:
-	case <-timer.C:
-		r.f.Fatalf("Run of %s did not return", r.name)
-	}
-	if r.err != nil {
-		r.f.Errorf("Run of %s: %v", r.name, r.err)
+	if err := r.result(); err != nil {
+		r.f.Errorf("Run of %s: %v", r.name, err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -15,24 +14,10 @@ import (
 // The run has begun by then. While it waits, it keeps its lease and its place (Config.MaxConcurrentRuns) on this replica, and
 // JobConfig.Timeout counts.
 func ExampleRunner_permits() {
-	server, err := lockcoretest.StartRedis() // in production: the Redis you run
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{Identity: "replica-1"})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
+	client, runner, end := connect()
+	defer end()
 	permits, err := client.Semaphore("database", 2, lockcore.LeaseConfig{})
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	var now atomic.Int32
 	atATime := make(chan int32)
 	report := func(ctx context.Context, _ singleton.Run) error {
@@ -53,9 +38,7 @@ func ExampleRunner_permits() {
 		return ctx.Err()
 	}
 	for i := range 5 {
-		if err := runner.Add(fmt.Sprint("report-", i), "@every 200ms", report, singleton.JobConfig{}); err != nil {
-			panic(err)
-		}
+		must(runner.Add(fmt.Sprint("report-", i), "@every 200ms", report, singleton.JobConfig{}))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

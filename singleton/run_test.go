@@ -44,7 +44,7 @@ func (f *fleet) listening(once string) int64 {
 
 // A replicaRun is a running call of Run.
 type replicaRun struct {
-	f      *fleet
+	fleet  *fleet
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -52,7 +52,7 @@ type replicaRun struct {
 
 func (f *fleet) run(run func(ctx context.Context) error) *replicaRun {
 	ctx, cancel := context.WithCancel(f.Context())
-	r := &replicaRun{f: f, cancel: cancel, done: make(chan struct{})}
+	r := &replicaRun{fleet: f, cancel: cancel, done: make(chan struct{})}
 	f.Cleanup(r.end)
 	go func() {
 		defer close(r.done)
@@ -69,8 +69,8 @@ func (r *replicaRun) end() {
 
 // result waits for the end and returns the error.
 func (r *replicaRun) result() error {
-	r.f.Helper()
-	receive(r.f, r.done, "the end of a run")
+	r.fleet.Helper()
+	receive(r.fleet, r.done, "the end of a run")
 	return r.err
 }
 

@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,28 +15,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// Five replicas of one job: one of them runs each tick once.
-// Mutants: job_claim does not check open runs; `last` is not advanced.
-func TestEachTickOnceOnOneReplica(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		f.start("abcde", "@every 200ms", nil, singleton.JobConfig{})
-		f.recorded("draw", 15)
-		for tick, entries := range f.ticks("draw") {
-			if len(entries) != 1 {
-				t.Errorf("tick %v was run %d times", time.UnixMilli(tick).UTC(), len(entries))
-			}
-			for _, e := range entries {
-				if e.run.Attempt != 1 || e.run.Key() != fmt.Sprintf("draw@%d", tick) {
-					t.Errorf("run is %+v", e.run)
-				}
-			}
-		}
-		f.proven("draw", parsed(t, "@every 200ms"))
-		f.alone("draw")
-		tokens(f, "draw")
-	})
-}
 
 // tokens asserts that the tokens of a job grow from attempt to attempt.
 func tokens(f *fleet, job string) {
@@ -65,7 +44,7 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 			first.Holder != "h" || !first.LastSuccess.IsZero() || first.Token == 0 {
 			t.Errorf("first run is %+v", first)
 		}
-		if !second.Tick.Equal(noon.Add(time.Hour)) || !second.LastSuccess.Equal(noon) || second.Token <= first.Token || second.Key() == first.Key() {
+		if !second.Tick.Equal(noon.Add(time.Hour)) || !second.LastSuccess.Equal(noon) || second.Token <= first.Token || second.Key() != fmt.Sprintf("draw@%d", second.Tick.UnixMilli()) {
 			t.Errorf("second run is %+v", second)
 		}
 		if late := entries[0].begin.Sub(noon); late < 0 || late > 5*time.Millisecond {
@@ -80,8 +59,8 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 }
 
 // Work that fails, panics, ends its goroutine or takes too long is retried with growing pauses and tokens, and then
-// recorded as failed.
-// Mutants: no retry; the attempt is not counted.
+// recorded as failed. A replica that knows no other one makes all attempts itself.
+// Mutants: no retry; the attempt is not counted; it waits for others that are not there.
 func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
@@ -91,14 +70,14 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 		says string
 	}{
 		{"error", func(context.Context, singleton.Run) error { return boom }, singleton.JobConfig{}, "boom"},
-		{"panic", func(context.Context, singleton.Run) error { panic("boom") }, singleton.JobConfig{}, "panicked: boom"},
+		{"panic", func(context.Context, singleton.Run) error { panic("boom") }, singleton.JobConfig{Retry: 2 * time.Second}, "panicked: boom"},
 		{"exit", func(context.Context, singleton.Run) error { runtime.Goexit(); return nil }, singleton.JobConfig{}, "called runtime.Goexit"},
 		{"timeout", sleep(time.Hour), singleton.JobConfig{Timeout: time.Second}, "timed out"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				c.cfg.MaxAttempts, c.cfg.Retry = 3, 2*time.Second
+				c.cfg.MaxAttempts = 3
 				f.start("a", "@every 1m", c.work, c.cfg)
 				record := f.recorded("draw", 1)[0]
 				entries := f.book.all()
@@ -110,7 +89,8 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 						t.Errorf("attempt %d is %+v on %s", i+1, e.run, e.replica)
 					}
 				}
-				for i, want := range []time.Duration{2 * time.Second, 4 * time.Second} {
+				first := cmp.Or(c.cfg.Retry, time.Second)
+				for i, want := range []time.Duration{first, 2 * first} {
 					if got := entries[i+1].begin.Sub(entries[i].end); got < want*9/10 || got > want*11/10+5*time.Millisecond {
 						t.Errorf("pause %d was %v, want about %v", i+1, got, want)
 					}
