@@ -100,7 +100,7 @@ func TestPauseAndResume(t *testing.T) {
 // death of its holder. No new tick begins. Mutants: an open run waits for the end of the pause; a new tick does not.
 func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+		f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 4 {
 				<-ctx.Done()
 			}
@@ -115,11 +115,7 @@ func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 		if begun[1].replica == first.replica || begun[2].replica == begun[1].replica {
 			t.Errorf("the attempts are of %s, %s and %s", first.replica, begun[1].replica, begun[2].replica)
 		}
-		died := time.Now()
-		all[begun[3].replica].die()
-		if fifth := f.begun("draw", 5)[4]; fifth.begin.Sub(died) > 2500*time.Millisecond || fifth.run.Attempt != 5 {
-			t.Errorf("after %v came %+v", fifth.begin.Sub(died), fifth.run)
-		}
+		f.takenOver(4)
 		f.Pass(5 * time.Minute)
 		if runs := f.runs("draw"); len(runs) != 1 || runs[0].Outcome != singleton.OutcomeSucceeded || len(f.book.all()) != 5 {
 			t.Errorf("the history is %+v after %d attempts", runs, len(f.book.all()))

@@ -60,19 +60,14 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	}
 	for i := range testenv.Size(50, 200) {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			first, second := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
+			first, _ := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
 				if run.Attempt == 3 {
 					<-ctx.Done()
 				}
 				return errBroken
 			})
 			f.Pass(time.Duration(i) * 97 * time.Millisecond)
-			died := time.Now()
-			f.all[second.replica].die()
-			next := f.begun("draw", 4)[3]
-			if next.begin.Sub(died) > 2500*time.Millisecond || next.replica != first.replica || next.run.Attempt != 4 {
-				t.Errorf("%v after the death came %+v of %s", next.begin.Sub(died), next.run, next.replica)
-			}
+			testenv.Equal(t, "the replica of the next attempt", f.takenOver(3).replica, first.replica)
 		})
 	}
 	for range testenv.Size(5, 50) {

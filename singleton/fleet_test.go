@@ -167,6 +167,22 @@ func (r *replica) die() *lockcoretest.Rule {
 	return cut
 }
 
+// takenOver kills the replica of the nth attempt of the job draw. It returns the next one, which another replica makes in
+// time.
+func (f *fleet) takenOver(n int) (next entry) {
+	f.Helper()
+	last, died := f.begun("draw", n)[n-1], time.Now()
+	f.all[last.replica].die()
+	next = f.begun("draw", n+1)[n]
+	if next.replica == last.replica || next.run.RunID != last.run.RunID || next.run.Attempt != last.run.Attempt+1 || next.run.Token <= last.run.Token {
+		f.Errorf("after %+v of %s came %+v of %s", last.run, last.replica, next.run, next.replica)
+	}
+	if f.Bubble != nil {
+		f.within("the takeover came", next.begin.Sub(died), 2500*time.Millisecond) // the TTL is 2 s
+	}
+	return next
+}
+
 // each does something with all replicas at once.
 func (f *fleet) each(does func(r *replica)) {
 	var all sync.WaitGroup

@@ -47,9 +47,7 @@ func TestRunTellsWhatItIsFor(t *testing.T) {
 		if !second.Tick.Equal(noon.Add(time.Hour)) || !second.LastSuccess.Equal(noon) || second.Token <= first.Token || second.Key() != fmt.Sprintf("draw@%d", second.Tick.UnixMilli()) {
 			t.Errorf("second run is %+v", second)
 		}
-		if late := entries[0].begin.Sub(noon); late < 0 || late > 5*time.Millisecond {
-			t.Errorf("the run began %v after its tick", late)
-		}
+		f.within("the run began", entries[0].late(), 5*time.Millisecond)
 		record := f.runs("draw")[0]
 		if !record.Tick.Equal(noon) || record.Attempt != 1 || record.Holder != "h" || record.Token != first.Token ||
 			record.Outcome != singleton.OutcomeSucceeded || record.Error != "" || record.Start.Before(noon) || record.End.Before(record.Start) {
@@ -125,9 +123,7 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		testenv.MustIs(t, <-causes, lockcore.ErrClosed)
 		f.within("the context ended", f.Clock()-begin, time.Second)
 		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
-		if took := f.Clock() - begin - time.Minute; took < 0 || took > time.Second {
-			t.Errorf("Run returned %v after the work", took)
-		}
+		f.within("Run returned after the work", f.Clock()-begin-time.Minute, time.Second)
 		testenv.MustIs(t, r.Run(t.Context()), lockcore.ErrClosed)
 		f.log.Lines(t, 0, "failed to deregister replica")
 	})

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,16 +41,12 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 		first := f.begun("draw", 1)[0]
 		stopped := time.Now()
 		all[first.replica].stop()
-		if took := time.Since(stopped); took < drain+stubborn || took > drain+stubborn+time.Second {
-			t.Errorf("Run returned after %v, want %v", took, drain+stubborn)
-		}
+		f.within("Run returned after the work", time.Since(stopped)-drain-stubborn, time.Second)
 		second := f.begun("draw", 2)[1]
 		if second.replica == first.replica || !second.run.Tick.Equal(first.run.Tick) || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
 			t.Errorf("after %+v came %+v of %s", first.run, second.run, second.replica)
 		}
-		if wait := second.begin.Sub(stopped.Add(drain + stubborn)); wait < 0 || wait > 100*time.Millisecond {
-			t.Errorf("the next began %v after the work had ended", wait)
-		}
+		f.within("the next began after the work", second.begin.Sub(stopped)-drain-stubborn, 100*time.Millisecond)
 		if len(causes) != 1 || !errors.Is(causes[0], singleton.ErrStopping) {
 			t.Errorf("the work's context ended with %v", causes)
 		}
@@ -151,9 +148,7 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 				cancel()
 				stopped := time.Now()
 				testenv.Must(t, <-done)
-				if took := time.Since(stopped); took < test.least || took > test.longest {
-					t.Errorf("Run returned after %v, want from %v to %v", took, test.least, test.longest)
-				}
+				f.within(fmt.Sprint("Run returned after the least, ", test.least), time.Since(stopped)-test.least, test.longest-test.least)
 				f.Bubble.Unhang()
 			})
 		})
