@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,37 +82,13 @@ func TestInstants(t *testing.T) {
 			redis pexpire job 5000; a looks; ttl job => 744h0m0s
 			a runs 1; redis persist runs; redis persist acts; o pauses; o resumes; ttl runs => 744h0m0s; ttl acts => 744h0m0s
 			o cancels-id x; a looks; ttl job => 720h0m0s; o reruns x; ttl payloads => 720h0m0s`},
-	})
-}
-
-// A hundred runs of TriggerAt may be open, beside those of Trigger and Rerun.
-func TestInstantsAreBounded(t *testing.T) {
-	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		failed, other := ledger.RunID{Tick: time.UnixMilli(1000).UTC()}, ledger.RunID{Tick: time.UnixMilli(2000).UTC()}
-		testenv.Must(e, e.Raw.LPush(e.Context(), e.key(jobName, "runs"), `{"tick":"1000","outcome":"failed"}`, `{"tick":"2000","outcome":"failed"}`).Err())
-		e.opened(l)
-		plan := func(i int) error {
-			_, err := l.TriggerAt(e.Context(), fmt.Sprint("at-", i), time.Now().Add(time.Hour), "")
-			return err
-		}
-		for i := range 100 {
-			testenv.Must(e, plan(i))
-		}
-		testenv.MustIs(e, plan(100), ledger.ErrTriggers)
-		testenv.Must(e, l.Rerun(e.Context(), failed, false))
-		var err error
-		for range 99 {
-			_, err = l.Trigger(e.Context())
-			testenv.Must(e, err)
-		}
-		testenv.MustIs(e, l.Rerun(e.Context(), other, false), ledger.ErrTriggers)
-		_, err = l.Trigger(e.Context())
-		testenv.Must(e, err)
-		_, err = l.Trigger(e.Context())
-		testenv.MustIs(e, err, ledger.ErrTriggers)
-		testenv.Must(e, l.CancelAt(e.Context(), "at-50"))
-		testenv.Must(e, plan(100))
+		// A hundred may be open, beside those of Trigger and Rerun.
+		{"they are bounded", true, `
+			redis lpush runs {"tick":"@1","outcome":"failed"} {"tick":"@2","outcome":"failed"}; a looks
+			100x o plans at-# 3660
+			o plans more 3660 => triggers; o reruns 1
+			99x o triggers y
+			o reruns 2 => triggers; o triggers y; o triggers y => triggers; o cancels-id at-50; o plans more 3660`},
 	})
 }
 

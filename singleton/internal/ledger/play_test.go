@@ -21,7 +21,7 @@ import (
 )
 
 // A play is a job whose replicas and operators act step by step. The steps are between semicolons or on
-// lines of their own; "3x" before a line repeats it. Most are
+// lines of their own; "3x" before a line repeats it, each time with another number for "#". Most are
 //
 //	NAME VERB RUN ... => FACTS
 //
@@ -70,8 +70,8 @@ func plays(scenario string) func(e *env) {
 					times, text = n, after
 				}
 			}
-			for range times {
-				for step := range strings.SplitSeq(text, ";") {
+			for i := range times {
+				for step := range strings.SplitSeq(strings.ReplaceAll(text, "#", strconv.Itoa(i)), ";") {
 					p.does(strings.TrimSpace(step))
 				}
 			}

@@ -14,15 +14,10 @@ type jobRequest struct {
 	keys   []string
 	args   func(b *jobBench, s jobState) []any
 
-	most    int    // of a claim
-	overlap bool   // of a claim
-	stale   bool   // of a claim or skip: the caller's view is old
-	foreign bool   // of a claim: the caller has looked at another ledger
-	def     string // of a claim or skip
-	late    bool   // of a claim
-	inTime  bool   // of a claim
-	ahead   bool   // of a skip
-	open    jobOpening
+	is   string // what distinguishes it, in a word
+	most int    // of a claim
+	def  string // of a claim or skip
+	open jobOpening
 }
 
 // A jobOpening is the request of a caller of job_open.
@@ -46,20 +41,17 @@ func claimRequest(r jobRequest) jobRequest {
 	r.script, r.keys = "job_claim", []string{"job", "runs", "fence", "tomb:1", "payloads"}
 	r.args = func(b *jobBench, s jobState) []any {
 		last := b.tick - 500
-		if r.stale {
-			last--
-		}
 		overlap, until, id, def := "0", "", "7", cmp.Or(r.def, s.def())
-		if r.foreign {
+		switch r.is {
+		case "stale":
+			last--
+		case "foreign":
 			id = "8"
-		}
-		if r.overlap {
+		case "overlapping":
 			overlap = "1"
-		}
-		switch {
-		case r.late:
+		case "late":
 			until = strconv.FormatInt(b.now-1, 10)
-		case r.inTime:
+		case "in time":
 			until = strconv.FormatInt(b.now+60_000, 10)
 		}
 		return []any{jobMe, b.tick, def, id, fmt.Sprint(overlap, " 60000 ", last, " ", r.most, " 10 ", until, " ", jobChannel, " me")}
@@ -71,10 +63,10 @@ func skipRequest(r jobRequest) jobRequest {
 	r.script, r.keys = "job_skip", []string{"job", "runs"}
 	r.args = func(b *jobBench, s jobState) []any {
 		newest, last := b.tick, b.last
-		if r.ahead {
+		switch r.is {
+		case "ahead":
 			newest += 60_000
-		}
-		if r.stale {
+		case "stale":
 			last--
 		}
 		return []any{b.tick - 400, newest, 2, "missed", last, 10, cmp.Or(r.def, s.def())}
@@ -106,7 +98,7 @@ func openRequest(name string, o jobOpening) jobRequest {
 }
 
 func triggerRequest(name, id string, in time.Duration, payload string, most int) jobRequest {
-	r := jobRequest{name: name, script: "job_trigger", keys: []string{"job", "tomb:1", "runs", "acts", "payloads"}}
+	r := jobRequest{name: name, is: map[bool]string{true: "full"}[most == 0], script: "job_trigger", keys: []string{"job", "tomb:1", "runs", "acts", "payloads"}}
 	r.args = func(b *jobBench, _ jobState) []any {
 		at := int64(0)
 		if id != "" {
@@ -137,12 +129,12 @@ func jobRequests() []jobRequest {
 	return []jobRequest{
 		claimRequest(jobRequest{name: "claim", most: 2}),
 		claimRequest(jobRequest{name: "claim at most once", most: 1}),
-		claimRequest(jobRequest{name: "claim overlapping", most: 2, overlap: true}),
-		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
-		claimRequest(jobRequest{name: "claim after a look at another ledger", most: 2, foreign: true}),
+		claimRequest(jobRequest{name: "claim overlapping", most: 2, is: "overlapping"}),
+		claimRequest(jobRequest{name: "claim on an old view", most: 2, is: "stale"}),
+		claimRequest(jobRequest{name: "claim after a look at another ledger", most: 2, is: "foreign"}),
 		claimRequest(jobRequest{name: "claim of a definition", most: 3, def: "d"}),
-		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
-		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
+		claimRequest(jobRequest{name: "claim too late", most: 2, is: "late"}),
+		claimRequest(jobRequest{name: "claim in time", most: 2, is: "in time"}),
 		{name: "complete", script: "job_complete", keys: []string{"job", "runs", "payloads"}, args: of("succeeded", "", 10, "5", "")},
 		{name: "fail", script: "job_complete", keys: []string{"job", "runs", "payloads"}, args: of("failed", "boom", 10, "5", "")},
 		{name: "abandon", script: "job_abandon", keys: []string{"job", "tomb:1"}, args: of("1", 300_000, "boom", "", 5_000)},
@@ -151,8 +143,8 @@ func jobRequests() []jobRequest {
 		{name: "renew", script: "job_renew", keys: []string{"job"}, args: of(60_000)},
 		skipRequest(jobRequest{name: "skip", def: "d"}),
 		skipRequest(jobRequest{name: "skip of the definition that acts"}),
-		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
-		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
+		skipRequest(jobRequest{name: "skip on an old view", is: "stale"}),
+		skipRequest(jobRequest{name: "skip ahead", is: "ahead"}),
 		openRequest("open", jobOpening{}),
 		openRequest("open and start", jobOpening{me: "r1", def: "other", spec: "s"}),
 		openRequest("open and start alike", jobOpening{me: "r1", def: "d", spec: "s"}),
@@ -178,7 +170,7 @@ func jobRequests() []jobRequest {
 		{name: "cancel", script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, 10, "ann", "why"}
 		}},
-		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("", 10, "ann", "why")},
+		{name: "cancel all that have begun", is: "all", script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("", 10, "ann", "why")},
 		{name: "forget", script: "job_forget", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed()},
 		{name: "rerun", script: "job_rerun", keys: []string{"job", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}

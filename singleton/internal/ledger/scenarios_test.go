@@ -181,7 +181,7 @@ func TestRuns(t *testing.T) {
 		{"records", true, `
 			a triggers x
 			record x => attempt=0 holder= run= start=60 til=0 token=
-			r is ttl=3s; r claims 1
+			r is ttl=3s; r claims 1; redis hget job ttl => 3000
 			record 1 => attempt=1 def=d holder=r run=* start=60 til=63 token=r/1 ttl=3000
 			pass 1s; record 1 => attempt=1 def=d holder=r run=* start=60 til=64 token=r/1 ttl=3000
 			r completes 1 failed boom
@@ -387,6 +387,8 @@ func TestLosses(t *testing.T) {
 			a knows nothing; a looks => last=60 begun=60 fresh=true
 			b knows 0; b looks => last=0; b runs 60
 			c knows 0; c looks => last=60 fresh=false; c claims 60 => done`},
+		{"the begin of a ledger is known to be it", true, `
+			a knows nothing; a looks => begun=60; b knows 60; b looks => begun=60 last=60`},
 		{"begin of a ledger", true, `
 			a knows nothing; a looks => last=60 begun=60 fresh=true
 			pass 20ms; a runs 60.01; a looks => begun=60 fresh=false
