@@ -43,22 +43,29 @@ func TestMain(m *testing.M) {
 // build builds the worker, with other sources if overlay is a file for go build.
 func build(name, overlay string) (string, error) {
 	path := filepath.Join(bin, name)
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-overlay="+overlay, "-o", path, "./worker").CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay="+overlay, "-o", path, "./worker")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil
 }
 
-// The environment variables TOPOLOGY, SEED and DURATION select what TestChaos does: make chaos sets them.
-func TestChaos(t *testing.T) {
+// options returns DURATION and SEED.
+func options(t *testing.T) (lasts time.Duration, seed uint64) {
+	t.Helper()
 	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "10s"))
 	must(t, err)
-	seed := rand.Uint64()
+	seed = rand.Uint64()
 	if text := os.Getenv("SEED"); text != "" {
 		seed, err = strconv.ParseUint(text, 10, 64)
 		must(t, err)
 	}
+	return lasts, seed
+}
+
+// The environment variables TOPOLOGY, SEED and DURATION select what TestChaos does: make chaos sets them.
+func TestChaos(t *testing.T) {
+	lasts, seed := options(t)
 	names := slices.Sorted(maps.Keys(topologies))
 	if text := os.Getenv("TOPOLOGY"); text != "" {
 		names = strings.Split(text, ",")
@@ -73,7 +80,8 @@ func TestChaos(t *testing.T) {
 			binary, err := plain()
 			must(t, err)
 			cfg := history.Config{
-				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Every: max(time.Second, lasts/900), Holds: 30, Slow: 3 * time.Millisecond,
+				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Every: max(time.Second, lasts/900), Holds: 30,
+				Slow:  3 * time.Millisecond,
 				Kinds: []string{history.Mutex, history.RW, history.Semaphore, history.Election, history.Partitions, history.Job},
 			}
 			top := start(t, cfg.TTL)
@@ -81,11 +89,11 @@ func TestChaos(t *testing.T) {
 				cfg.Kinds = []string{history.Mutex, history.Election}
 			}
 			w := newWorld(t, binary, top, 5, false, cfg)
-			sleep(t.Context(), 3*cfg.TTL) // a calm time, in which waiters have an order
+			sleep(t.Context(), 3*cfg.TTL+top.delay) // a calm time, in which waiters have an order
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
 			newNemesis(w, seed).run(ctx, 3)
-			sleep(t.Context(), 4*cfg.TTL)
+			sleep(t.Context(), 4*cfg.TTL+top.delay)
 			w.finish()
 			v := w.judge()
 			servers.Count(t, "%s", summary(name, seed, v))
@@ -122,6 +130,7 @@ func summary(name string, seed uint64, v judge.Verdict) string {
 	for _, n := range v.Leases {
 		leases += n
 	}
-	return fmt.Sprintf("%s, seed %d: %d faults of %d kinds, %d leases of %d kinds, %d lost and reported, %d stale writes refused, broken: %v",
+	return fmt.Sprintf("%s, seed %d: %d faults of %d kinds, %d leases of %d kinds, %d lost and reported, "+
+		"%d stale writes refused, broken: %v",
 		name, seed, faults, len(v.Faults), leases, len(v.Leases), v.Lost, v.Refused, v.Rules())
 }

@@ -19,9 +19,9 @@ type fault struct {
 	name    string
 	class   string // D: the server loses data
 	weight  int
-	targets []string                                        // one of them has it
-	longest time.Duration                                   // 0: it takes no time
-	hit     func(target string, lasts time.Duration) func() // returns what ends the fault, or nil
+	target  string // a worker or a server; s for all servers
+	longest time.Duration
+	hit     func(lasts time.Duration) (end func()) // end nil: the fault has no duration
 }
 
 // A nemesis has several faults at a time, and at most one at a target.
@@ -29,6 +29,7 @@ type nemesis struct {
 	*world
 	faults            []fault
 	shortest, longest time.Duration // of a fault; longest 0: as the fault has it
+	rest              time.Duration // at most, between two faults
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -38,34 +39,26 @@ type nemesis struct {
 
 // newNemesis makes a nemesis of the faults with a name in only; without names, of all.
 func newNemesis(w *world, seed uint64, only ...string) *nemesis {
-	n := &nemesis{world: w, shortest: time.Millisecond, rand: rand.New(rand.NewPCG(seed, 0)), busy: map[string]bool{}}
-	for _, f := range slices.Concat(n.ofWorkers(), w.top.faults) {
-		if len(only) == 0 || slices.Contains(only, f.name) {
-			n.faults = append(n.faults, f)
-		}
+	n := &nemesis{world: w, shortest: time.Millisecond, rest: w.base.TTL / 2, busy: map[string]bool{}}
+	n.rand = rand.New(rand.NewPCG(seed, 0))
+	for _, x := range w.workers {
+		n.faults = append(n.faults, n.ofWorker(x)...)
 	}
+	for _, f := range w.top.faults {
+		f.weight *= len(w.workers)
+		n.faults = append(n.faults, f)
+	}
+	n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return len(only) > 0 && !slices.Contains(only, f.name) })
 	return n
 }
 
-// ofWorkers returns the faults of processes and of their networks.
-func (n *nemesis) ofWorkers() []fault {
-	var names []string
-	for _, x := range n.workers {
-		names = append(names, x.name)
-	}
-	of := func(target string) *worker { return n.workers[slices.Index(names, target)] }
-	network := func(bad weather) func(string, time.Duration) func() {
-		return func(target string, lasts time.Duration) func() {
-			proxies := n.some(of(target))
-			w := bad
-			if w.delay > 0 {
-				w.delay = min(lasts, w.delay)
-			}
+// ofWorker returns the faults of a process and of its network.
+func (n *nemesis) ofWorker(x *worker) []fault {
+	network := func(w weather) func(time.Duration) func() {
+		return func(time.Duration) func() {
+			proxies := n.some(x)
 			for _, p := range proxies {
 				p.set(w)
-				if w.refuse {
-					p.reset()
-				}
 			}
 			return func() {
 				for _, p := range proxies {
@@ -74,41 +67,35 @@ func (n *nemesis) ofWorkers() []fault {
 			}
 		}
 	}
-	links := func(begin, end func(*link)) func(string, time.Duration) func() {
-		return func(target string, _ time.Duration) func() {
-			proxies := n.some(of(target))
+	links := func(change func(*link)) func(time.Duration) func() {
+		return func(time.Duration) func() {
+			proxies := n.some(x)
 			for _, p := range proxies {
-				p.each(begin)
-			}
-			if end == nil {
-				return nil
+				p.each(change)
 			}
 			return func() {
 				for _, p := range proxies {
-					p.each(end)
+					p.each(func(l *link) { l.stuck = false })
 				}
 			}
 		}
 	}
 	ttl := n.base.TTL
 	return []fault{
-		{"kill", "S", 6, names, ttl, func(target string, _ time.Duration) func() {
-			of(target).kill()
-			return of(target).start
+		{"kill", "S", 6, x.name, ttl, func(time.Duration) func() { x.kill(); return x.start }},
+		{"freeze", "S", 10, x.name, 3 * ttl, func(time.Duration) func() {
+			x.signal(syscall.SIGSTOP)
+			return func() { x.signal(syscall.SIGCONT) }
 		}},
-		{"freeze", "S", 10, names, 3 * ttl, func(target string, _ time.Duration) func() {
-			of(target).signal(syscall.SIGSTOP)
-			return func() { of(target).signal(syscall.SIGCONT) }
-		}},
-		{"cut off", "S", 5, names, 2 * ttl, network(weather{holdRequests: true, holdReplies: true})},
-		{"requests held", "S", 4, names, 2 * ttl, network(weather{holdRequests: true})},
-		{"replies held", "S", 4, names, 2 * ttl, network(weather{holdReplies: true})},
-		{"delay", "S", 3, names, 2 * ttl, network(weather{delay: ttl / 4})},
-		{"single bytes", "S", 2, names, ttl, network(weather{split: true})},
-		{"dials refused", "S", 3, names, ttl, network(weather{refuse: true})},
-		{"connections stuck", "S", 5, names, 2 * ttl, links(func(x *link) { x.stuck = true }, func(x *link) { x.stuck = false })},
-		{"reply lost", "S", 5, names, 0, links(func(x *link) { x.swallow = true }, nil)},
-		{"connections reset", "S", 3, names, 0, links((*link).reset, nil)},
+		{"cut off", "S", 5, x.name, 2 * ttl, network(weather{holdRequests: true, holdReplies: true})},
+		{"requests held", "S", 4, x.name, 2 * ttl, network(weather{holdRequests: true})},
+		{"replies held", "S", 4, x.name, 2 * ttl, network(weather{holdReplies: true})},
+		{"delay", "S", 3, x.name, 2 * ttl, network(weather{delay: ttl / 4})},
+		{"single bytes", "S", 2, x.name, ttl, network(weather{split: true})},
+		{"dials refused", "S", 3, x.name, ttl, network(weather{refuse: true})},
+		{"connections stuck", "S", 5, x.name, 2 * ttl, links(func(l *link) { l.stuck = true })},
+		{"reply lost", "S", 5, x.name, 0, links(func(l *link) { l.swallow = true })},
+		{"connections reset", "S", 3, x.name, 0, links((*link).reset)},
 	}
 }
 
@@ -140,26 +127,25 @@ func (n *nemesis) run(ctx context.Context, atOnce int) {
 }
 
 func (n *nemesis) strike(ctx context.Context) {
-	f, target, id, lasts, rest := n.choose()
-	if target != "" {
-		event := history.Event{What: history.Begin, Fault: f.name, Class: f.class, Target: target, ID: id}
+	f, id, lasts, rest := n.choose()
+	if id > 0 {
+		event := history.Event{What: history.Begin, Fault: f.name, Class: f.class, Target: f.target, ID: id}
 		n.log.Add(event)
-		end := f.hit(target, lasts)
-		if end != nil {
+		if end := f.hit(lasts); end != nil {
 			sleep(ctx, lasts)
 			end()
 		}
 		event.What = history.End
 		n.log.Add(event)
 		n.mu.Lock()
-		delete(n.busy, target)
+		delete(n.busy, f.target)
 		n.mu.Unlock()
 	}
 	sleep(ctx, rest)
 }
 
-// choose returns no target if the chosen one has a fault.
-func (n *nemesis) choose() (f fault, target string, id int, lasts, rest time.Duration) {
+// choose returns the id 0 if the target has a fault, or enough servers have one.
+func (n *nemesis) choose() (f fault, id int, lasts, rest time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := 0
@@ -172,22 +158,22 @@ func (n *nemesis) choose() (f fault, target string, id int, lasts, rest time.Dur
 			break
 		}
 	}
-	target = f.targets[n.rand.IntN(len(f.targets))]
 	// Short and long times are equally likely.
-	lasts = time.Duration(float64(n.shortest) * math.Exp(n.rand.Float64()*math.Log(float64(cmp.Or(n.longest, f.longest))/float64(n.shortest)+1)))
-	rest = time.Duration(n.rand.Int64N(int64(n.base.TTL / 2)))
+	times := float64(cmp.Or(n.longest, f.longest))/float64(n.shortest) + 1
+	lasts = time.Duration(float64(n.shortest) * math.Pow(times, n.rand.Float64()))
+	rest = time.Duration(n.rand.Int64N(int64(n.rest)))
 	servers := 0
 	for busy := range n.busy {
 		if !strings.HasPrefix(busy, "w") {
 			servers++
 		}
 	}
-	if n.busy[target] || !strings.HasPrefix(target, "w") && servers >= n.top.together {
-		return f, "", 0, 0, rest / 10
+	if n.busy[f.target] || !strings.HasPrefix(f.target, "w") && servers >= n.top.together {
+		return f, 0, 0, rest / 10
 	}
-	n.busy[target] = true
+	n.busy[f.target] = true
 	n.id++
-	return f, target, n.id, lasts, rest
+	return f, n.id, lasts, rest
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -45,8 +45,7 @@ func newProxy(t testing.TB, target string) *proxy {
 	p.changed = sync.NewCond(&p.mu)
 	t.Cleanup(func() {
 		l.Close()
-		p.set(weather{})
-		p.reset()
+		p.set(weather{refuse: true})
 	})
 	go func() {
 		for {
@@ -124,9 +123,13 @@ func (p *proxy) pump(x *link, from, to *net.TCPConn, replies bool) {
 
 func (p *proxy) set(w weather) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.state = w
-	p.changed.Broadcast()
+	p.mu.Unlock()
+	p.each(func(x *link) {
+		if w.refuse {
+			x.reset()
+		}
+	})
 }
 
 // each changes all present connections.
@@ -138,8 +141,6 @@ func (p *proxy) each(change func(*link)) {
 	}
 	p.changed.Broadcast()
 }
-
-func (p *proxy) reset() { p.each((*link).reset) }
 
 func (x *link) reset() {
 	x.stuck = false

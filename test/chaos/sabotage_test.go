@@ -25,9 +25,9 @@ type sabotage struct {
 	kinds  []string
 	faults []string
 	atOnce int
-	// shortest and longest limit the duration of faults.
-	shortest, longest time.Duration
-	cfg               func(*history.Config)
+	// shortest and longest limit the duration of faults, and rest the time between them.
+	shortest, longest, rest time.Duration
+	cfg                     func(*history.Config)
 
 	careless bool   // the resource compares nothing
 	both     []edit // also of the worker that is whole
@@ -43,21 +43,24 @@ var sabotages = []sabotage{
 		// The clock of the workers is slower by less than the margin.
 		name: "no margin", rule: "two holders",
 		edits: []edit{{"internal/lease/times.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
-		both:  []edit{{"internal/lease/clock_linux.go", "return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)"}},
-		kinds: []string{history.Mutex, history.Semaphore, history.RW}, faults: []string{"cut off", "requests held"}, atOnce: 3,
+		both: []edit{{"internal/lease/clock_linux.go",
+			"return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)"}},
+		kinds:  []string{history.Mutex, history.Semaphore, history.RW},
+		faults: []string{"cut off", "requests held"}, atOnce: 3,
 		shortest: 3 * time.Second, longest: 4 * time.Second,
 		cfg: func(c *history.Config) { c.TTL, c.Rate, c.Holds = 3*time.Second, 0.991, 3 },
 	},
 	{
 		name: "renewal without its owner", rule: "a loss was not reported",
 		edits: []edit{{"lockcore/lua/mutex_renew.lua", "if holder == ARGV[1] then", "if holder then"}},
-		kinds: []string{history.Mutex}, faults: []string{"flush"}, atOnce: 1,
+		kinds: []string{history.Mutex}, faults: []string{"flush"}, atOnce: 1, rest: 3 * time.Second,
 		cfg: func(c *history.Config) { c.Holds = 1 },
 	},
 	{
 		name: "no tombstone", rule: "a waiter hangs",
 		edits: []edit{{"lockcore/lua/mutex_leave.lua", "tomb = ARGV[1], ARGV[3] or '0'", "tomb = ARGV[1], '0'"}},
-		kinds: []string{history.Mutex}, faults: []string{"connections stuck"}, atOnce: 1, shortest: 1500 * time.Millisecond, longest: 3500 * time.Millisecond,
+		kinds: []string{history.Mutex}, faults: []string{"connections stuck"}, atOnce: 3,
+		shortest: 1500 * time.Millisecond, longest: 3500 * time.Millisecond, rest: 4 * time.Second,
 		cfg: func(c *history.Config) { c.TTL, c.Holds = 4*time.Second, 0 },
 	},
 	{
@@ -85,8 +88,14 @@ var sabotages = []sabotage{
 		name: "partition kept after its lease", rule: "two holders",
 		edits: []edit{
 			{"internal/lock/lease.go", "Remaining() time.Duration { return l.life.Remaining() }",
-				"Remaining() time.Duration { if l.forPartition { return max(l.life.Remaining(), l.a.terms.ttl) }; return l.life.Remaining() }"},
-			{"internal/lock/lease.go", "Err() error { return l.life.Err() }", "Err() error { if l.forPartition { return nil }; return l.life.Err() }"},
+				`Remaining() time.Duration {
+					if l.forPartition {
+						return max(l.life.Remaining(), l.a.terms.ttl)
+					}
+					return l.life.Remaining()
+				}`},
+			{"internal/lock/lease.go", "Err() error { return l.life.Err() }",
+				"Err() error { if l.forPartition { return nil }; return l.life.Err() }"},
 			{"internal/lock/lease.go", "return l.life.Bind(l.withPartition(parent))", `
 				ctx, stop = l.life.Bind(l.withPartition(parent))
 				if l.forPartition {
@@ -119,7 +128,9 @@ func TestSabotage(t *testing.T) {
 }
 
 // run returns the first serious violations, and when they were found.
-func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Duration) (found []judge.Violation, after time.Duration) {
+func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Duration) (
+	found []judge.Violation, after time.Duration,
+) {
 	t.Helper()
 	binary, err := plain()
 	if len(edits) > 0 {
@@ -127,7 +138,8 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	}
 	must(t, err)
 	cfg := history.Config{
-		Seed: 1, TTL: time.Second, Slots: 3, Parts: 6, Every: time.Second, Holds: 10, Slow: 3 * time.Millisecond, Kinds: s.kinds,
+		Seed: 1, TTL: time.Second, Slots: 3, Parts: 6, Every: time.Second, Holds: 10, Slow: 3 * time.Millisecond,
+		Kinds: s.kinds,
 	}
 	if s.cfg != nil {
 		s.cfg(&cfg)
@@ -142,7 +154,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	go func() {
 		defer close(ended)
 		n := newNemesis(w, cfg.Seed, s.faults...)
-		n.shortest, n.longest = max(n.shortest, s.shortest), s.longest
+		n.shortest, n.longest, n.rest = max(n.shortest, s.shortest), s.longest, max(n.rest, s.rest)
 		n.run(ctx, s.atOnce)
 	}()
 	begin := time.Now()

@@ -92,19 +92,18 @@ var durable = []string{"appendonly yes", "appendfsync always", "enable-debug-com
 func one(t testing.TB, _ time.Duration) *topology {
 	s := servers.Redis(t, durable...)
 	top := &topology{t: t, urls: []string{"redis://" + s.Addr()}, servers: []*servers.RedisServer{s}, together: 1}
-	backup := filepath.Join(t.TempDir(), "backup")
-	data := filepath.Join(s.Dir(), "appendonlydir")
-	again := func(replace func()) func(string, time.Duration) func() {
-		return func(string, time.Duration) func() {
+	data, backup := filepath.Join(s.Dir(), "appendonlydir"), filepath.Join(t.TempDir(), "backup")
+	again := func(change func()) func(time.Duration) func() {
+		return func(time.Duration) func() {
 			s.Kill()
-			replace()
+			change()
 			return func() { s.Restart(t) }
 		}
 	}
 	top.faults = append(top.server("s0", func() *servers.RedisServer { return s }),
-		fault{"restart with data", "S", 4, []string{"s0"}, time.Second, again(func() {})},
-		fault{"restart empty", "D", 1, []string{"s0"}, time.Second, again(func() { must(t, os.RemoveAll(data)) })},
-		fault{"restart with old data", "D", 1, []string{"s0"}, time.Second, again(func() {
+		fault{"restart with data", "S", 4, "s0", time.Second, again(func() {})},
+		fault{"restart empty", "D", 1, "s0", time.Second, again(func() { must(t, os.RemoveAll(data)) })},
+		fault{"restart with old data", "D", 1, "s0", time.Second, again(func() {
 			if _, err := os.Stat(backup); err != nil {
 				must(t, os.CopyFS(backup, os.DirFS(data)))
 				return
@@ -112,38 +111,32 @@ func one(t testing.TB, _ time.Duration) *topology {
 			must(t, os.RemoveAll(data))
 			must(t, os.CopyFS(data, os.DirFS(backup)))
 		})},
-		fault{"flush", "D", 1, []string{"s0"}, 0, func(string, time.Duration) func() {
-			top.command(s, "flushall")
-			return nil
-		}})
+		fault{"flush", "D", 1, "s0", 0, func(time.Duration) func() { top.command(s, "flushall"); return nil }})
 	return top
 }
 
-// server returns the faults that each server may have.
+// server returns the faults that each server may have. present returns the server with that name at the moment.
 func (top *topology) server(name string, present func() *servers.RedisServer) []fault {
-	all := []string{name}
-	during := func(begin func(s *servers.RedisServer, lasts time.Duration), end func(s *servers.RedisServer)) func(string, time.Duration) func() {
-		return func(_ string, lasts time.Duration) func() {
-			s := present()
-			begin(s, lasts)
-			if end == nil {
-				return nil
-			}
-			return func() { end(s) }
+	do := func(commands ...string) func(time.Duration) func() {
+		return func(time.Duration) func() {
+			top.command(present(), commands...)
+			return nil
 		}
 	}
 	return []fault{
-		{"freeze server", "S", 4, all, 2 * time.Second, during(
-			func(s *servers.RedisServer, _ time.Duration) { s.Pause() }, (*servers.RedisServer).Resume)},
-		{"forget scripts", "S", 3, all, 0, during(func(s *servers.RedisServer, _ time.Duration) { top.command(s, "script flush") }, nil)},
-		{"end connections", "S", 3, all, 0, during(func(s *servers.RedisServer, _ time.Duration) {
-			top.command(s, "client kill type normal", "client kill type pubsub")
-		}, nil)},
-		{"client pause", "S", 2, all, time.Second, during(func(s *servers.RedisServer, lasts time.Duration) {
-			top.command(s, fmt.Sprint("client pause ", lasts.Milliseconds(), " all"))
-		}, func(*servers.RedisServer) {})},
-		{"debug sleep", "S", 2, all, 0, during(func(s *servers.RedisServer, _ time.Duration) { top.command(s, "debug sleep 0.7") }, nil)},
-		{"too many clients", "S", 2, all, time.Second, func(_ string, _ time.Duration) func() {
+		{"freeze server", "S", 4, name, 2 * time.Second, func(time.Duration) func() {
+			s := present()
+			s.Pause()
+			return s.Resume
+		}},
+		{"forget scripts", "S", 3, name, 0, do("script flush")},
+		{"end connections", "S", 3, name, 0, do("client kill type normal", "client kill type pubsub")},
+		{"debug sleep", "S", 2, name, 0, do("debug sleep 0.7")},
+		{"client pause", "S", 2, name, time.Second, func(lasts time.Duration) func() {
+			top.command(present(), fmt.Sprint("client pause ", lasts.Milliseconds(), " all"))
+			return func() {}
+		}},
+		{"too many clients", "S", 2, name, time.Second, func(time.Duration) func() {
 			rdb := admin(present()) // one connection, as no other one may be allowed
 			ctx := context.WithoutCancel(top.t.Context())
 			rdb.ConfigSet(ctx, "maxclients", "1")
@@ -178,17 +171,16 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 		})
 	}
 	top.linked()
-	any := []string{"s"}
 	replica := func() *servers.RedisServer {
 		now := top.primary()
 		return top.servers[(slices.Index(top.servers, now)+1)%3]
 	}
 	top.faults = append(top.server("s", top.primary),
-		fault{"planned failover", "D", 4, any, 0, func(string, time.Duration) func() {
+		fault{"planned failover", "D", 4, "s", 0, func(time.Duration) func() {
 			top.promote(top.primary())
 			return top.linked
 		}},
-		fault{"failover", "D", 4, any, 0, func(string, time.Duration) func() {
+		fault{"failover", "D", 4, "s", 0, func(time.Duration) func() {
 			old := top.primary()
 			old.Kill()
 			next := top.promote(old)
@@ -198,12 +190,12 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 			top.command(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
 			return top.linked
 		}},
-		fault{"freeze replica", "S", 2, any, 2 * time.Second, func(string, time.Duration) func() {
+		fault{"freeze replica", "S", 2, "s", 2 * time.Second, func(time.Duration) func() {
 			s := replica()
 			s.Pause()
 			return s.Resume
 		}},
-		fault{"freeze Sentinel", "S", 2, any, 2 * time.Second, func(string, time.Duration) func() {
+		fault{"freeze Sentinel", "S", 2, "s", 2 * time.Second, func(time.Duration) func() {
 			s := top.sentinels[0]
 			s.Pause()
 			return s.Resume
@@ -272,7 +264,8 @@ func (top *topology) until(what string, holds func() bool) {
 	}
 }
 
-// cluster is a Redis Cluster of three primaries, each with a replica. The faults are those of the primary with the mutex.
+// cluster is a Redis Cluster of three primaries, each with a replica. The faults are those of the primary with the
+// mutex.
 func cluster(t testing.TB, _ time.Duration) *topology {
 	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 5000")...)
 	top := &topology{
@@ -302,8 +295,8 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 		}
 		return shard
 	}
-	promote := func(how string) func(string, time.Duration) func() {
-		return func(string, time.Duration) func() {
+	promote := func(how string) func(time.Duration) func() {
+		return func(time.Duration) func() {
 			old, next := of(owner())
 			if how == "takeover" {
 				old.Kill()
@@ -322,12 +315,11 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 			return top.linked
 		}
 	}
-	all := []string{"s"}
 	top.faults = append(top.server("s", func() *servers.RedisServer { now, _ := of(owner()); return now }),
-		fault{"planned failover", "S", 4, all, 0, promote("")},
-		fault{"forced failover", "D", 2, all, 0, promote("force")},
-		fault{"failover", "D", 2, all, 0, promote("takeover")},
-		fault{"slot moves", "S", 6, all, 0, func(string, time.Duration) func() {
+		fault{"planned failover", "S", 4, "s", 0, promote("")},
+		fault{"forced failover", "D", 2, "s", 0, promote("force")},
+		fault{"failover", "D", 2, "s", 0, promote("takeover")},
+		fault{"slot moves", "S", 6, "s", 0, func(time.Duration) func() {
 			from, _ := of(owner())
 			to, _ := of((owner() + 1) % 3)
 			ids := admin(to)
@@ -337,8 +329,12 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 			defer old.Close()
 			top.command(to, fmt.Sprint("cluster setslot ", slot, " importing ", old.ClusterMyID(ctx).Val()))
 			top.command(from, fmt.Sprint("cluster setslot ", slot, " migrating ", there))
-			for keys := old.ClusterGetKeysInSlot(ctx, slot, 100).Val(); len(keys) > 0; keys = old.ClusterGetKeysInSlot(ctx, slot, 100).Val() {
-				host, port, _ := net.SplitHostPort(to.Addr())
+			host, port, _ := net.SplitHostPort(to.Addr())
+			for {
+				keys := old.ClusterGetKeysInSlot(ctx, slot, 100).Val()
+				if len(keys) == 0 {
+					break
+				}
 				top.command(from, fmt.Sprint("migrate ", host, " ", port, " \"\" 0 5000 keys ", strings.Join(keys, " ")))
 			}
 			for _, s := range []*servers.RedisServer{to, from} {
@@ -359,14 +355,14 @@ func quorum(t testing.TB, ttl time.Duration) *topology {
 		name := fmt.Sprint("s", i)
 		top.faults = append(top.faults, top.server(name, func() *servers.RedisServer { return s })...)
 		top.faults = append(top.faults,
-			fault{"restart empty", "S", 4, []string{name}, time.Second, func(string, time.Duration) func() {
+			fault{"restart empty", "S", 4, name, time.Second, func(time.Duration) func() {
 				s.Kill()
 				return func() {
 					s.Restart(t)
 					top.grants(s)
 				}
 			}},
-			fault{"flush", "S", 2, []string{name}, 0, func(string, time.Duration) func() {
+			fault{"flush", "S", 2, name, 0, func(time.Duration) func() {
 				top.command(s, "flushall")
 				return func() { top.grants(s) }
 			}})
@@ -382,6 +378,7 @@ func (top *topology) grants(s *servers.RedisServer) {
 	top.until("the server is let in", func() bool {
 		marker := rdb.HGetAll(ctx, "noonlock:quorum").Val()
 		after, err := strconv.ParseInt(marker["after"], 10, 64)
-		return err == nil && strings.Contains(rdb.Info(ctx, "server").Val(), "run_id:"+marker["run"]) && rdb.Time(ctx).Val().UnixMilli() >= after
+		member := strings.Contains(rdb.Info(ctx, "server").Val(), "run_id:"+marker["run"])
+		return err == nil && member && rdb.Time(ctx).Val().UnixMilli() >= after
 	})
 }

@@ -56,12 +56,14 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 	w.log, err = history.Create(folder, "harness")
 	must(t, err)
 	w.resource = newResource(t, w.log, careless)
-	w.base.Folder, w.base.URLs, w.base.LockDelay, w.base.Resource = folder, top.urls, top.delay, w.resource.listener.Addr().String()
+	w.base.Folder, w.base.URLs, w.base.LockDelay = folder, top.urls, top.delay
+	w.base.Resource = w.resource.listener.Addr().String()
 	if slices.Contains(cfg.Kinds, history.Job) {
 		w.openDatabase()
 	}
 	w.log.Add(history.Event{What: history.Setup, Seed: cfg.Seed, Kinds: cfg.Kinds, Rules: &history.Rules{
-		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum, Quorum: top.quorum, Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
+		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum && cfg.Library == "", Quorum: top.quorum,
+		Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
 	}})
 	for i := range n {
 		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}
@@ -86,13 +88,15 @@ func (w *world) openDatabase() {
 	w.t.Helper()
 	d := servers.MariaDB(w.t)
 	dsn := mysql.NewConfig()
-	dsn.User, dsn.Passwd, dsn.Net, dsn.Addr, dsn.DBName = d.User, d.Password, "tcp", fmt.Sprint(d.Host, ":", d.Port), d.Database
+	dsn.User, dsn.Passwd, dsn.DBName = d.User, d.Password, d.Database
+	dsn.Net, dsn.Addr = "tcp", fmt.Sprint(d.Host, ":", d.Port)
 	w.base.Database = dsn.FormatDSN()
 	var err error
 	w.db, err = sql.Open("mysql", w.base.Database)
 	must(w.t, err)
 	w.t.Cleanup(func() { w.db.Close() })
-	_, err = w.db.ExecContext(w.t.Context(), "CREATE TABLE effects (tick BIGINT, token BIGINT UNSIGNED, process VARCHAR(20))")
+	const table = "CREATE TABLE effects (tick BIGINT, token BIGINT UNSIGNED, process VARCHAR(20))"
+	_, err = w.db.ExecContext(w.t.Context(), table)
 	must(w.t, err)
 	once, err := sqlonce.New(w.db, sqlonce.MySQL, sqlonce.Config{})
 	must(w.t, err)
@@ -175,6 +179,7 @@ func (x *worker) exited(err error) {
 func (w *world) finish() {
 	w.t.Helper()
 	for _, x := range w.workers {
+		w.log.Add(history.Event{What: history.Stop, W: x.process()})
 		x.signal(syscall.SIGTERM)
 	}
 	for _, x := range w.workers {
@@ -193,7 +198,8 @@ func (w *world) finish() {
 	for _, name := range []string{"orders", "catalog", "workers", "election/controller"} {
 		seen, err := client.Inspect(w.t.Context(), name)
 		if err != nil || len(seen.Holders) > 0 || seen.NoTTL {
-			w.log.Add(history.Event{What: history.Left, Target: "servers", Err: fmt.Sprintf("lock %s: %+v, %v", name, seen.Holders, err)})
+			left := fmt.Sprintf("lock %s: %+v, %v", name, seen.Holders, err)
+			w.log.Add(history.Event{What: history.Left, Target: "servers", Err: left})
 		}
 	}
 	for _, s := range w.top.servers {
@@ -237,7 +243,10 @@ func (w *world) ledger(client *lockcore.Client) (all []history.Event) {
 	}
 	now := history.Now()
 	for _, run := range runs {
-		all = append(all, history.Event{T: now, W: "harness", What: history.Run, Tick: run.Key(), Count: run.Count, Outcome: string(run.Outcome), Err: run.Error})
+		all = append(all, history.Event{
+			T: now, W: "harness", What: history.Run, Tick: run.Key(), Count: run.Count, Outcome: string(run.Outcome),
+			Err: run.Error,
+		})
 	}
 	rows, err := w.db.QueryContext(ctx, "SELECT tick, token, process FROM effects")
 	must(w.t, err)

@@ -95,7 +95,7 @@ func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bo
 		}
 		if writes {
 			pause(ctx, time.Duration(r.Int64N(int64(t.w.Slow)+1)))
-			t.add(history.Write, t.w.resource.write(t.w.Process, t.unit(), t.about.Token))
+			t.add(history.Write, t.w.resource.write(t.w.Process, t.unit(), t.about.ID, t.about.Token))
 		}
 		left := time.Duration(end - history.Now())
 		if ctx.Err() != nil || left <= 0 && !whole {
@@ -122,7 +122,7 @@ type resource struct {
 var errStale = errors.New("the resource has seen a greater token")
 
 // write returns errStale if the resource refused the write.
-func (r *resource) write(process, unit string, token uint64) (err error) {
+func (r *resource) write(process, unit string, id int, token uint64) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn == nil {
@@ -131,7 +131,7 @@ func (r *resource) write(process, unit string, token uint64) (err error) {
 		}
 		r.answers = bufio.NewReader(r.conn)
 	}
-	line, err := json.Marshal(history.Event{W: process, Name: unit, Token: token})
+	line, err := json.Marshal(history.Event{W: process, Name: unit, ID: id, Token: token})
 	if err == nil {
 		_, err = r.conn.Write(append(line, '\n'))
 	}

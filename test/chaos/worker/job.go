@@ -38,7 +38,8 @@ func (w *worker) job(ctx context.Context) error {
 			return l.Check()
 		}
 		_, err := once.Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO effects (tick, token, process) VALUES (?, ?, ?)", run.RunID.Key(), run.Token, w.Process)
+			const insert = "INSERT INTO effects (tick, token, process) VALUES (?, ?, ?)"
+			_, err := tx.ExecContext(ctx, insert, run.RunID.Key(), run.Token, w.Process)
 			return err
 		})
 		if t.work(ctx, r, l, true, false) {

@@ -17,11 +17,31 @@ type way struct {
 	mode   string
 	weight int
 	writes bool
-	call   func(ctx context.Context) (*lockcore.Lease, error)
+	call   func(ctx context.Context) (holding, error)
 }
 
-// cycle acquires and releases until ctx ends.
-func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) {
+// A holding is a lease that its holder releases.
+type holding interface {
+	lease
+	Unlock(ctx context.Context) error
+}
+
+// ours returns a call of lockcore.
+func ours(call func(ctx context.Context) (*lockcore.Lease, error)) func(ctx context.Context) (holding, error) {
+	return func(ctx context.Context) (holding, error) {
+		l, err := call(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+}
+
+// busy is the longest pause between two leases of a lock that workers share.
+const busy = 20 * time.Millisecond
+
+// cycle acquires and releases until ctx ends, after pauses of at most idle.
+func (w *worker) cycle(ctx context.Context, kind, name string, idle time.Duration, ways []way) {
 	r := w.random(kind)
 	for ctx.Err() == nil {
 		at, n := 0, r.IntN(100)
@@ -47,7 +67,7 @@ func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) {
 		if held {
 			t.add(history.Released, err)
 		}
-		pause(ctx, time.Duration(r.Int64N(int64(20*time.Millisecond))))
+		pause(ctx, time.Duration(r.Int64N(int64(idle))))
 	}
 }
 
@@ -55,12 +75,13 @@ func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) {
 func (w *worker) mutex(ctx context.Context) error {
 	var both sync.WaitGroup
 	defer both.Wait()
-	for _, name := range []string{"orders", "orders-" + history.Worker(w.Process)} {
+	for name, idle := range map[string]time.Duration{"orders": busy, "orders-" + history.Worker(w.Process): w.TTL / 10} {
 		m, err := w.client.Mutex(name, lockcore.LeaseConfig{TTL: w.TTL})
 		if err != nil {
 			return err
 		}
-		both.Go(func() { w.cycle(ctx, history.Mutex, name, []way{{"", 80, true, m.Lock}, {"try", 20, true, m.TryLock}}) })
+		ways := []way{{"", 80, true, ours(m.Lock)}, {"try", 20, true, ours(m.TryLock)}}
+		both.Go(func() { w.cycle(ctx, history.Mutex, name, idle, ways) })
 	}
 	return nil
 }
@@ -70,7 +91,7 @@ func (w *worker) readWrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.cycle(ctx, history.RW, "catalog", []way{{"w", 40, true, m.Lock}, {"r", 60, false, m.RLock}})
+	w.cycle(ctx, history.RW, "catalog", busy, []way{{"w", 40, true, ours(m.Lock)}, {"r", 60, false, ours(m.RLock)}})
 	return nil
 }
 
@@ -79,7 +100,8 @@ func (w *worker) semaphore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.cycle(ctx, history.Semaphore, "workers", []way{{"", 80, true, m.Acquire}, {"try", 20, true, m.TryAcquire}})
+	ways := []way{{"", 80, true, ours(m.Acquire)}, {"try", 20, true, ours(m.TryAcquire)}}
+	w.cycle(ctx, history.Semaphore, "workers", busy, ways)
 	return nil
 }
 
@@ -129,7 +151,8 @@ func (w *worker) partitions(ctx context.Context) error {
 			t.ended(l)
 		}
 	}
-	p, err := partition.NewRunner(w.client, name, w.Parts, lead, partition.Config{LeaseDuration: w.TTL, ShutdownTimeout: 2 * w.TTL})
+	cfg := partition.Config{LeaseDuration: w.TTL, ShutdownTimeout: 2 * w.TTL}
+	p, err := partition.NewRunner(w.client, name, w.Parts, lead, cfg)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -60,11 +61,14 @@ func run() error {
 	if w.log, err = history.Create(w.Folder, w.Process); err != nil {
 		return err
 	}
+	w.resource = &resource{address: w.Resource}
+	w.log.Add(history.Event{What: history.Start})
+	if w.Library != "" {
+		return w.peer(ctx)
+	}
 	if w.client, err = w.connect(); err != nil {
 		return err
 	}
-	w.resource = &resource{address: w.Resource}
-	w.log.Add(history.Event{What: history.Start})
 	failed := make(chan error, len(w.Kinds))
 	var all sync.WaitGroup
 	for _, kind := range w.Kinds {
@@ -83,15 +87,14 @@ func run() error {
 	return <-failed
 }
 
+// dial connects to a server through its proxy.
+func (w *worker) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, cmp.Or(w.Via[address], address))
+}
+
 // connect returns a Client whose connections go through the proxies of this worker.
 func (w *worker) connect() (*lockcore.Client, error) {
 	cfg := lockcore.Config{Identity: w.Process, LockDelay: w.LockDelay}
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if proxy := w.Via[address]; proxy != "" {
-			address = proxy
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
 	if len(w.URLs) > 1 {
 		var servers []redis.UniversalClient
 		for _, url := range w.URLs {
@@ -99,7 +102,7 @@ func (w *worker) connect() (*lockcore.Client, error) {
 			if err != nil {
 				return nil, err
 			}
-			options.Dialer = dial
+			options.Dialer = w.dial
 			servers = append(servers, redis.NewClient(options))
 		}
 		return lockcore.NewQuorum(servers, lockcore.QuorumConfig{Config: cfg, MaxTTL: w.TTL})
@@ -108,7 +111,7 @@ func (w *worker) connect() (*lockcore.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.Dialer = dial
+	options.Dialer = w.dial
 	return lockcore.NewFromOptions(options, cfg)
 }
 

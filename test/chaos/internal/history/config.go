@@ -6,6 +6,7 @@ import "time"
 type Config struct {
 	Process   string            // such as w2.1
 	Folder    string            // of the history
+	Library   string            // a peer, whose mutex is used; empty: noonlock
 	Kinds     []string          // of locks, all used at once
 	URLs      []string          // of one deployment, or of each server of a quorum
 	Via       map[string]string // address of each server -> address of its proxy

@@ -21,6 +21,7 @@ import (
 const (
 	Setup    = "setup"    // the harness: how the run is judged
 	Start    = "start"    // a worker process began
+	Stop     = "stop"     // the harness: a worker process is asked to end
 	Exit     = "exit"     // the harness: a worker process ended, with Err if nobody asked it to
 	Ask      = "ask"      // the call begins; Mode is "try" if it does not wait
 	Failed   = "failed"   // the call returned no lease

@@ -78,7 +78,7 @@ type run struct {
 	leases []*call // those that were granted, in the order of their grants
 	faults []*fault
 	users  map[string]map[string]bool // workers, by unit
-	exits  map[string]int64           // ends of processes
+	exits  map[string]int64           // when processes ended, or were asked to
 	end    int64
 }
 
@@ -102,7 +102,8 @@ type fault struct {
 }
 
 func read(events []history.Event) *run {
-	r := &run{events: events, users: map[string]map[string]bool{}, exits: map[string]int64{}, Verdict: Verdict{Leases: map[string]int{}, Faults: map[string]int{}}}
+	r := &run{events: events, users: map[string]map[string]bool{}, exits: map[string]int64{}}
+	r.Verdict = Verdict{Leases: map[string]int{}, Faults: map[string]int{}}
 	type id struct {
 		process string
 		number  int
@@ -144,8 +145,8 @@ func read(events []history.Event) *run {
 			c.over = e.T
 		case history.Released:
 			c.released, c.releaseErr = e.T, e.Err
-		case history.Exit:
-			r.exits[e.W] = e.T
+		case history.Stop, history.Exit:
+			r.exits[e.W] = cmp.Or(r.exits[e.W], e.T)
 		case history.Refused:
 			r.Refused++
 		}
@@ -170,7 +171,8 @@ func (c *call) unit() string {
 }
 
 func (c *call) String() string {
-	return fmt.Sprintf("%s has %s, slot %d, token %d, from %.3f to %.3f s", c.W, c.Name, c.Slot, c.Token, float64(c.answer)/1e9, float64(c.believed())/1e9)
+	return fmt.Sprintf("%s has %s, slot %d, token %d, from %.3f to %.3f s",
+		c.W, c.Name, c.Slot, c.Token, float64(c.answer)/1e9, float64(c.believed())/1e9)
 }
 
 // units returns the leases by unit, in the order of their grants. A lease that was over when its process learned of it
@@ -194,6 +196,11 @@ func (r *run) add(rule string, from, to int64, format string, args ...any) {
 		}
 	}
 	r.Violations = append(r.Violations, Violation{rule, class, to, fmt.Sprintf(format, args...)})
+}
+
+// serious records a violation that no loss of data excuses.
+func (r *run) serious(rule string, at int64, format string, args ...any) {
+	r.Violations = append(r.Violations, Violation{rule, "S", at, fmt.Sprintf(format, args...)})
 }
 
 // plus adds without an overflow.
@@ -257,7 +264,7 @@ func (r *run) exclusion() {
 // Tokens do not order reads.
 func (r *run) tokens() {
 	for unit, leases := range r.units() {
-		leases = slices.DeleteFunc(leases, func(c *call) bool { return c.Mode == "r" })
+		leases = slices.DeleteFunc(leases, func(c *call) bool { return c.Mode == "r" || c.Token == 0 })
 		greatest := make([]*call, len(leases)) // of those up to this one
 		for i, b := range leases {
 			greatest[i] = b
@@ -267,30 +274,42 @@ func (r *run) tokens() {
 			if a := greatest[i-1]; a.Token > b.Token {
 				greatest[i] = a
 			}
-			before := leases[i-1]
-			if b.Kind == history.Semaphore || before.believed() > b.answer {
-				n, _ := slices.BinarySearchFunc(leases[:i], b.ask, func(a *call, ask int64) int { return cmp.Compare(a.answer, ask) })
+			last := leases[i-1]
+			if b.Kind == history.Semaphore || last.believed() > b.answer {
+				n := before(leases[:i], b.ask)
 				if n == 0 {
 					continue
 				}
-				before = greatest[n-1]
+				last = greatest[n-1]
 			}
-			if before.Token >= b.Token {
-				r.add("tokens do not grow", before.ask, b.answer, "%s: %v; %v", unit, before, b)
+			if last.Token >= b.Token {
+				r.add("tokens do not grow", last.ask, b.answer, "%s: %v; %v", unit, last, b)
 			}
 		}
 	}
 }
 
-// staleWrites: the resource accepts no token that is smaller than one before.
+// before returns the number of leases that were granted before an instant.
+func before(leases []*call, at int64) int {
+	n, _ := slices.BinarySearchFunc(leases, at, func(c *call, at int64) int { return cmp.Compare(c.answer, at) })
+	return n
+}
+
+// staleWrites: the resource accepts no token that is smaller than one before. Without tokens, it accepts what comes,
+// also after a write of a later holder.
 func (r *run) staleWrites() {
 	newest := map[string]history.Event{}
+	granted := map[string]int64{} // by process and lease
+	for _, c := range r.leases {
+		granted[fmt.Sprint(c.W, c.ID)] = c.answer
+	}
 	for _, e := range r.events {
 		if e.What != history.Accepted {
 			continue
 		}
-		if last := newest[e.Name]; e.Token < last.Token {
-			r.Violations = append(r.Violations, Violation{"stale write", "S", e.T, fmt.Sprintf("%s: token %d of %s after %d of %s", e.Name, e.Token, e.W, last.Token, last.W)})
+		last := newest[e.Name]
+		if e.Token < last.Token || e.Token == 0 && granted[fmt.Sprint(e.W, e.ID)] < granted[fmt.Sprint(last.W, last.ID)] {
+			r.serious("stale write", e.T, "%s: token %d of %s after %d of %s", e.Name, e.Token, e.W, last.Token, last.W)
 		} else {
 			newest[e.Name] = e
 		}
@@ -315,7 +334,7 @@ func (r *run) ticks() {
 	}
 	for tick, n := range rows {
 		if n > 1 {
-			r.Violations = append(r.Violations, Violation{"an effect twice", "S", r.end, fmt.Sprintf("tick %d has %d rows", tick, n)})
+			r.serious("an effect twice", r.end, "tick %d has %d rows", tick, n)
 		}
 	}
 	for tick := first; tick <= last; tick += r.Every.Milliseconds() {

@@ -44,7 +44,8 @@ type leased struct {
 func (p *past) lease(process string, l leased) *past {
 	p.calls++
 	e := history.Event{
-		Kind: cmp.Or(l.kind, history.Mutex), Name: "orders", Mode: l.mode, ID: p.calls, Token: l.token, Slot: l.slot, What: history.Ask,
+		Kind: cmp.Or(l.kind, history.Mutex), Name: "orders", Mode: l.mode, ID: p.calls, Token: l.token, Slot: l.slot,
+		What: history.Ask,
 	}
 	p.add(cmp.Or(l.ask, l.from-1), process, e)
 	e.What, e.Until = history.Granted, l.until
@@ -97,7 +98,10 @@ func TestJudge(t *testing.T) {
 		want []string // class and rule
 	}{
 		"one after the other": {
-			past: two(leased{token: 1, from: 10, until: 900, release: 500}, leased{token: 2, from: 501, until: 1400, release: 600}),
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 500},
+				leased{token: 2, from: 501, until: 1400, release: 600},
+			),
 		},
 		"two holders": {
 			past: two(leased{token: 1, from: 10, until: 900}, leased{token: 2, from: 899, until: 1400, release: 1300}),
@@ -110,11 +114,17 @@ func TestJudge(t *testing.T) {
 			past: two(leased{token: 2, from: 10, until: 900, release: 800}, leased{token: 1, ask: 1, from: 850, until: 700}),
 		},
 		"two holders after a loss of data": {
-			past: two(leased{token: 1, from: 10, until: 900}, leased{token: 2, from: 600, until: 1400, release: 1300}).fault("flush", "D", "s0", 500, 500),
+			past: two(
+				leased{token: 1, from: 10, until: 900},
+				leased{token: 2, from: 600, until: 1400, release: 1300},
+			).fault("flush", "D", "s0", 500, 500),
 			want: []string{"D not linearizable", "D two holders"},
 		},
 		"a loss of data that is not reported": {
-			past: two(leased{token: 1, from: 10, until: 3900}, leased{token: 2, from: 600, until: 4400, release: 4300}).fault("flush", "D", "s0", 500, 500),
+			past: two(
+				leased{token: 1, from: 10, until: 3900},
+				leased{token: 2, from: 600, until: 4400, release: 4300},
+			).fault("flush", "D", "s0", 500, 500),
 			want: []string{"D not linearizable", "S a loss was not reported"},
 		},
 		"two holders in spite of LockDelay": {
@@ -123,38 +133,70 @@ func TestJudge(t *testing.T) {
 			want: []string{"D not linearizable", "S two holders"},
 		},
 		"two readers": {
-			past: two(leased{kind: history.RW, mode: "r", token: 2, from: 10, until: 900}, leased{kind: history.RW, mode: "r", token: 1, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.RW, mode: "r", token: 2, from: 10, until: 900},
+				leased{kind: history.RW, mode: "r", token: 1, from: 20, until: 900},
+			),
 		},
 		"a writer beside a reader": {
-			past: two(leased{kind: history.RW, mode: "r", token: 1, from: 10, until: 900}, leased{kind: history.RW, mode: "w", token: 2, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.RW, mode: "r", token: 1, from: 10, until: 900},
+				leased{kind: history.RW, mode: "w", token: 2, from: 20, until: 900},
+			),
 			want: []string{"S two holders"},
 		},
 		"two leaders": {
-			past: two(leased{kind: history.Election, token: 1, from: 10, until: 900}, leased{kind: history.Election, token: 2, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.Election, token: 1, from: 10, until: 900},
+				leased{kind: history.Election, token: 2, from: 20, until: 900},
+			),
 			want: []string{"S not linearizable", "S two holders"},
 		},
 		"two partitions": {
-			past: two(leased{kind: history.Partitions, token: 1, from: 10, until: 900}, leased{kind: history.Partitions, slot: 1, token: 1, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.Partitions, token: 1, from: 10, until: 900},
+				leased{kind: history.Partitions, slot: 1, token: 1, from: 20, until: 900},
+			),
 		},
 		"a slot twice": {
-			past: two(leased{kind: history.Semaphore, slot: 1, token: 1, from: 10, until: 900}, leased{kind: history.Semaphore, slot: 1, token: 2, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.Semaphore, slot: 1, token: 1, from: 10, until: 900},
+				leased{kind: history.Semaphore, slot: 1, token: 2, from: 20, until: 900},
+			),
 			want: []string{"S two holders"},
 		},
 		"too many slots": {
-			past: two(leased{kind: history.Semaphore, token: 1, from: 10, until: 900}, leased{kind: history.Semaphore, slot: 1, token: 2, from: 20, until: 900}).
+			past: two(
+				leased{kind: history.Semaphore, token: 1, from: 10, until: 900},
+				leased{kind: history.Semaphore, slot: 1, token: 2, from: 20, until: 900},
+			).
 				lease("w3.1", leased{kind: history.Semaphore, slot: 2, token: 3, from: 30, until: 900}),
 			want: []string{"S too many holders"},
 		},
 		"a token twice": {
-			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 1, from: 200, until: 900, release: 300}),
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 1, from: 200, until: 900, release: 300},
+			),
 			want: []string{"S not linearizable", "S tokens do not grow"},
 		},
 		"a smaller token of a slot": {
-			past: two(leased{kind: history.Semaphore, token: 2, from: 10, until: 900}, leased{kind: history.Semaphore, slot: 1, token: 1, from: 20, until: 900}),
+			past: two(
+				leased{kind: history.Semaphore, token: 2, from: 10, until: 900},
+				leased{kind: history.Semaphore, slot: 1, token: 1, from: 20, until: 900},
+			),
 			want: []string{"S tokens do not grow"},
 		},
 		"a stale write": {
 			past: begin(none).write("w1.1", 1, 10).write("w2.1", 2, 20).write("w1.1", 1, 30),
+			want: []string{"S stale write"},
+		},
+		"a late write without tokens": {
+			past: two(
+				leased{from: 10, until: 900},
+				leased{from: 1000, until: 1400},
+			).add(1100, "w2.1", history.Event{What: history.Accepted, Name: "n", ID: 2}).
+				add(1200, "w1.1", history.Event{What: history.Accepted, Name: "n", ID: 1}),
 			want: []string{"S stale write"},
 		},
 		"ticks": {
@@ -181,23 +223,38 @@ func TestJudge(t *testing.T) {
 			want: []string{"S an effect is lost"},
 		},
 		"a waiter hangs": {
-			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100}),
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100},
+			),
 			want: []string{"S a waiter hangs"},
 		},
 		"a waiter that waits for a dead holder": {
-			past: two(leased{token: 1, from: 10, until: 900}, leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100}).fault("kill", "S", "w1", 20, 1000),
+			past: two(
+				leased{token: 1, from: 10, until: 900},
+				leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100},
+			).fault("kill", "S", "w1", 20, 1000),
 		},
 		"a waiter that waits for too long for a dead holder": {
-			past: two(leased{token: 1, from: 10, until: 900}, leased{token: 2, ask: 50, from: 5500, until: 6000, release: 5600}).fault("kill", "S", "w1", 20, 1000),
+			past: two(
+				leased{token: 1, from: 10, until: 900},
+				leased{token: 2, ask: 50, from: 5500, until: 6000, release: 5600},
+			).fault("kill", "S", "w1", 20, 1000),
 			want: []string{"S a waiter hangs"},
 		},
 		"a waiter for a lock of a request that was withdrawn": {
-			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 2, ask: 50, from: 4000, until: 4900, release: 4100}).
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 2, ask: 50, from: 4000, until: 4900, release: 4100},
+			).
 				fault("connections stuck", "S", "w1", 20, 900).fault("kill", "S", "w9", 2000, 3000),
 			want: []string{"S a waiter hangs"},
 		},
 		"a waiter that is cut off": {
-			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 2, ask: 50, from: 5000, until: 5900, release: 5100}).fault("cut off", "S", "w2", 200, 4000),
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 2, ask: 50, from: 5000, until: 5900, release: 5100},
+			).fault("cut off", "S", "w2", 200, 4000),
 		},
 		"a call is late": {
 			past: begin(none).call("w1.1", "try", 10, 0, 1700),
@@ -207,13 +264,21 @@ func TestJudge(t *testing.T) {
 			past: begin(none).call("w1.1", "try", 10, 0, 1700).fault("freeze", "S", "w1", 20, 900),
 		},
 		"a wait that does not end with its context": {
-			past: begin(none).lease("w2.1", leased{token: 1, from: 5, until: 3000, release: 2800}).call("w1.1", "", 10, 1000, 2200),
+			past: begin(none).lease("w2.1", leased{token: 1, from: 5, until: 3000, release: 2800}).
+				call("w1.1", "", 10, 1000, 2200),
 			want: []string{"S a call is late"},
 		},
 		"a waiter is passed over": {
-			past: begin(queue).lease("w3.1", leased{token: 1, from: 5, until: 1000, release: 900}).
-				lease("w1.1", leased{token: 3, ask: 10, from: 1300, until: 1900, release: 1400}).lease("w2.1", leased{token: 2, ask: 800, from: 1000, until: 1900, release: 1100}),
+			past: begin(queue).lease("w3.1", leased{token: 1, from: 5005, until: 6000, release: 5900}).
+				lease("w1.1", leased{token: 3, ask: 5010, from: 6300, until: 6900, release: 6400}).
+				lease("w2.1", leased{token: 2, ask: 5800, from: 6000, until: 6900, release: 6100}),
 			want: []string{"S a waiter is passed over"},
+		},
+		"a waiter is passed over during a fault": {
+			past: begin(queue).lease("w3.1", leased{token: 1, from: 5005, until: 6000, release: 5900}).
+				lease("w1.1", leased{token: 3, ask: 5010, from: 6300, until: 6900, release: 6400}).
+				lease("w2.1", leased{token: 2, ask: 5800, from: 6000, until: 6900, release: 6100}).
+				fault("freeze", "S", "w1", 5500, 5900),
 		},
 		"a worker fails": {
 			past: begin(none).add(10, "w1.1", history.Event{What: history.Exit, Err: "panic"}),

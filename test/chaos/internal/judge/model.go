@@ -28,7 +28,7 @@ var lock = porcupine.Model{
 		if in.release {
 			return s.holder == in.lease, lockState{nil, s.token}
 		}
-		return s.holder == nil && in.lease.Token > s.token, lockState{in.lease, in.lease.Token}
+		return s.holder == nil && (in.lease.Token == 0 || in.lease.Token > s.token), lockState{in.lease, in.lease.Token}
 	},
 	Equal: func(a, b any) bool { return a == b },
 }
@@ -44,7 +44,8 @@ func (r *run) linearizable() {
 		for {
 			part := leases[:min(most, len(leases))]
 			if porcupine.CheckOperationsTimeout(lock, steps(part), 10*time.Second) == porcupine.Illegal {
-				r.add("not linearizable", part[0].ask, part[len(part)-1].answer, "%s: no order of %d leases is possible", unit, len(part))
+				from, to := part[0].ask, part[len(part)-1].answer
+				r.add("not linearizable", from, to, "%s: no order of %d leases is possible", unit, len(part))
 			}
 			if len(part) < most {
 				break

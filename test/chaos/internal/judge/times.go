@@ -26,7 +26,7 @@ func (r *run) waits() {
 		}
 		all, free := leases[c.unit()], freed[c.unit()]
 		answer := cmp.Or(c.answer, r.endOf(c.W))
-		i, _ := slices.BinarySearchFunc(all, c.ask+1, func(l *call, t int64) int { return cmp.Compare(l.answer, t) })
+		i := before(all, c.ask+1)
 		since := c.ask
 		if i > 0 {
 			since = max(since, free[i-1])
@@ -52,12 +52,15 @@ func (r *run) endOf(process string) int64 {
 	return cmp.Or(r.exits[process], r.end)
 }
 
-// waited records a violation if a free lock was not granted to a waiter between `from` and `to`. A process that is dead,
-// frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
+// waited records a violation if a free lock was not granted to a waiter between `from` and `to`. A process that is
+// dead, frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
 func (r *run) waited(c *call, from, to int64) {
 	within, withTTL := 3*time.Second/2, r.TTL*11/10+3*time.Second/2
 	if time.Duration(to-from) <= within+slack/2 {
 		return
+	}
+	if r.Delay > 0 { // the first use of a server counts as a loss
+		from = max(from, r.events[0].T+int64(r.Delay+grace))
 	}
 	for _, f := range r.faults {
 		switch {
@@ -135,7 +138,11 @@ func (r *run) order() {
 	}
 }
 
-// quiet reports whether nothing had a fault, and the effects of earlier ones were over.
+// quiet reports whether nothing had a fault, and the effects of earlier ones were over. LockDelay, also at the first use
+// of a server, is longer than waiters keep their places.
 func (r *run) quiet(from, to int64) bool {
-	return !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.T <= to && plus(f.end, 2*r.TTL) >= from })
+	after := 2*r.TTL + r.Delay
+	return from > plus(r.events[0].T, after) && !slices.ContainsFunc(r.faults, func(f *fault) bool {
+		return f.T <= to && plus(f.end, after) >= from
+	})
 }

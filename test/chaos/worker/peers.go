@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	pools "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+)
+
+// peers are other libraries with mutexes, as a careful user has them: renewed, with a deadline that counts from before
+// the request where the library lets the user know.
+var peers = map[string]func(w *worker, servers []*redis.Client) (func(name string) acquire, error){
+	"redislock":   onRedislock,
+	"redsync":     onRedsync,
+	"rueidislock": onRueidislock,
+	"SET NX":      textbook,
+}
+
+// An acquire is one way to acquire a lock. It waits until ctx ends.
+type acquire func(ctx context.Context) (holding, error)
+
+// peer uses a lock that all workers share with another library.
+func (w *worker) peer(ctx context.Context) error {
+	var servers []*redis.Client
+	for _, url := range w.URLs {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			return err
+		}
+		options.Dialer = w.dial
+		servers = append(servers, redis.NewClient(options))
+	}
+	lock, err := peers[w.Library](w, servers)
+	if err != nil {
+		return err
+	}
+	w.cycle(ctx, history.Mutex, "orders", busy, []way{{"", 100, true, lock("orders")}})
+	return nil
+}
+
+var errOver = errors.New("the lease is over")
+
+// A kept lease is renewed by its user.
+type kept struct {
+	release func(ctx context.Context) error
+	stop    context.CancelFunc
+	renewer sync.WaitGroup
+	mu      sync.Mutex
+	until   time.Time
+	err     error
+}
+
+// renewed renews a lease every third of its TTL. extend returns errOver if the lease is lost.
+func (k *kept) renewed(ttl time.Duration, extend func(ctx context.Context) (time.Time, error)) *kept {
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	k.renewer.Go(func() {
+		for next := ttl / 3; ; {
+			pause(ctx, next)
+			if ctx.Err() != nil {
+				return
+			}
+			limited, cancel := context.WithTimeout(ctx, ttl/3)
+			until, err := extend(limited)
+			cancel()
+			next = ttl / 3
+			k.mu.Lock()
+			switch {
+			case err == nil:
+				k.until = until
+			case errors.Is(err, errOver):
+				k.err = err
+			default:
+				next = ttl / 20
+			}
+			k.mu.Unlock()
+		}
+	})
+	return k
+}
+
+func (*kept) Token() uint64 { return 0 }
+
+func (*kept) Slot() int { return -1 }
+
+func (k *kept) Check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil && !time.Now().Before(k.until) {
+		return errOver
+	}
+	return k.err
+}
+
+func (k *kept) Remaining() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Until(k.until)
+}
+
+func (k *kept) Unlock(ctx context.Context) error {
+	k.stop()
+	k.renewer.Wait()
+	return k.release(ctx)
+}
+
+// poll tries until a lock is free or ctx ends.
+func (w *worker) poll(ctx context.Context, try func() (holding, error)) (holding, error) {
+	for {
+		l, err := try()
+		if err == nil || ctx.Err() != nil {
+			return l, err
+		}
+		pause(ctx, w.TTL/50)
+	}
+}
+
+func onRedislock(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+	client := redislock.New(servers[0])
+	return func(name string) acquire {
+		return func(ctx context.Context) (holding, error) {
+			return w.poll(ctx, func() (holding, error) {
+				t0 := time.Now()
+				l, err := client.Obtain(ctx, name, w.TTL, nil)
+				if err != nil {
+					return nil, err
+				}
+				k := &kept{until: t0.Add(w.TTL), release: l.Release}
+				return k.renewed(w.TTL, func(ctx context.Context) (time.Time, error) {
+					t0 := time.Now()
+					err := l.Refresh(ctx, w.TTL, nil)
+					if errors.Is(err, redislock.ErrNotObtained) {
+						err = errOver
+					}
+					return t0.Add(w.TTL), err
+				}), nil
+			})
+		}
+	}, nil
+}
+
+func onRedsync(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+	var all []pools.Pool
+	for _, s := range servers {
+		all = append(all, goredis.NewPool(s))
+	}
+	locks := redsync.New(all...)
+	return func(name string) acquire {
+		return func(ctx context.Context) (holding, error) {
+			return w.poll(ctx, func() (holding, error) {
+				m := locks.NewMutex(name, redsync.WithExpiry(w.TTL), redsync.WithTries(1))
+				if err := m.LockContext(ctx); err != nil {
+					return nil, err
+				}
+				k := &kept{until: m.Until(), release: func(ctx context.Context) error {
+					_, err := m.UnlockContext(ctx)
+					return err
+				}}
+				return k.renewed(w.TTL, func(ctx context.Context) (time.Time, error) {
+					_, err := m.ExtendContext(ctx)
+					return m.Until(), err
+				}), nil
+			})
+		}
+	}, nil
+}
+
+// An open lease is one whose library does not tell until when it is valid.
+type open struct {
+	check   func() error
+	release func(ctx context.Context) error
+}
+
+func (open) Token() uint64 { return 0 }
+
+func (open) Slot() int { return -1 }
+
+func (o open) Check() error { return o.check() }
+
+func (o open) Remaining() time.Duration {
+	if o.check() != nil {
+		return 0
+	}
+	return 1
+}
+
+func (o open) Unlock(ctx context.Context) error { return o.release(ctx) }
+
+func onRueidislock(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		KeyValidity: w.TTL, ExtendInterval: w.TTL / 3, TryNextAfter: w.TTL / 3, KeyMajority: 1, NoLoopTracking: true,
+		ClientOption: rueidis.ClientOption{
+			InitAddress: []string{servers[0].Options().Addr},
+			DialCtxFn: func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				return w.dial(ctx, "tcp", address)
+			},
+		},
+	})
+	return func(name string) acquire {
+		return func(ctx context.Context) (holding, error) {
+			// The context of the lease is derived from that of the call.
+			asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+			detach := context.AfterFunc(ctx, cancel)
+			held, release, err := locker.WithContext(asking, name)
+			if !detach() && err == nil {
+				release()
+				err = ctx.Err()
+			}
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			return open{held.Err, func(context.Context) error { release(); cancel(); return nil }}, nil
+		}
+	}, err
+}
+
+// textbook is SET NX PX, and a release that compares the value.
+func textbook(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+	mine := redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
+	return func(name string) acquire {
+		return func(ctx context.Context) (holding, error) {
+			return w.poll(ctx, func() (holding, error) {
+				value := rand.Text()
+				if set, err := servers[0].SetNX(ctx, name, value, w.TTL).Result(); err != nil || !set {
+					return nil, errors.Join(errOver, err)
+				}
+				return open{func() error { return nil }, func(ctx context.Context) error {
+					return mine.Run(ctx, servers[0], []string{name}, value).Err()
+				}}, nil
+			})
+		}
+	}, nil
+}
