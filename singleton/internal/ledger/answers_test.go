@@ -17,7 +17,7 @@ var answers = map[string]string{
 	"job_abandon":  "mine=1 =0",
 	"job_renew":    "mine=1 =0",
 	"job_open":     "newer=11 =1",
-	"job_look":     "r9=1 =0",
+	"job_refresh":  "r9=1 =0",
 	"job_leave":    "r9=1 =0",
 	"job_status":   "none=10 newer=11 =1",
 	"job_pause":    "none=10 newer=11 =1",
