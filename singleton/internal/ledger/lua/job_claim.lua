@@ -1,59 +1,55 @@
--- job_claim: claim the run of a tick, new or of a dead holder.
+-- job_claim: claim a run for an attempt: of a due tick, or one that is open and not held. Ledger.Claim sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
 -- KEYS[3] fence   string, the counter of fencing tokens
--- KEYS[4] tomb    string, exists if this run was abandoned or has ended
+-- KEYS[4] tomb    string, exists if this attempt was abandoned
 -- KEYS[5] payloads  hash, tick -> payload of an open run
--- ARGV[1] me      this run: a unique id of the attempt
--- ARGV[2] tick    ms, the tick or trigger of the run: see part_record
--- ARGV[3] def     the fingerprint of the caller's definition
--- ARGV[4] ledger  its id in the caller's state
--- ARGV[5] rest    '<overlap> <ttl> <known> <most> <keep> <latest> <channel> <holder>', in one argument, as most refusals
---                 need none of them.
---                 overlap: '1' if runs of several ticks may be under way at once, otherwise '0'
---                 ttl: ms, the lease ends after that without a renewal
---                 known: ms, the newest accounted tick as the caller knows it: no tick is due between it and this one
---                 most: attempts at a tick
---                 keep: ended runs to keep
+-- ARGV[1] me      unique id of the attempt
+-- ARGV[2] tick    the run: see part_record
+-- ARGV[3] def     fingerprint of the caller's definition
+-- ARGV[4] ledger  id of the ledger that the caller has read
+-- ARGV[5] rest    '<overlap> <ttl> <known> <most> <keep> <latest> <channel> <holder>'. They are one argument, as most
+--                 refusals need none of them.
+--                 overlap: '1' if runs of several ticks may be held at once, otherwise '0'
+--                 ttl: ms until the lease ends without a renewal
+--                 known: the newest accounted tick that the caller has read; no tick between it and `tick` is due
+--                 most: greatest number of attempts
+--                 keep: entries of the history to keep
 --                 latest: ms, the latest start of a first attempt; empty: no limit
---                 channel: of the job; with {begins} at its end, the channel of the beginnings of attempts
---                 holder: the identity that is shown
+--                 channel: of the job; with {begins} at its end, the channel for begins of attempts
+--                 holder: name of the replica for operators
 --
--- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', now µs, dead}   claimed;
---                             asked: JSON of what, who, why, id; dead: the holder that has died, '' if none
---                             has
---         {2, left ms, tick, holder, attempt, last}   that tick is being run, or the next attempt at it must wait
---         {3, last, last success or ''}   ended or skipped
---         {4, µs}             not due for this long, by the server's clock
---         {5}                 abandoned before this request arrived
---         {6}                 paused: that tick is new, or a run at an instant that has not begun
---         {7, tick}           an earlier tick is open: claim that first
---         {8, last}           the caller's state is old; last is the newest
---         {9, outcome}        recorded now: its holder died or released it, and no attempt is left, or it was
---                             canceled, or its payload was lost
---         {12}                too late: `latest` is over
---         {13}                another definition acts
---         or the reply of part_ledger: after {10}, open it first
+-- Returns {1, token, attempt, ok, unsure, asked, payload, now µs, dead}   granted. asked is JSON. ok, unsure, asked,
+--                      dead: see part_record; '' if there is none
+--         {2, left ms, tick, holder, attempt, last}   that run is held, or its next attempt must wait. Without overlap,
+--                      it may be another run
+--         {3, last, ok}   the run has ended, or the tick was skipped; ok is '' if no tick has succeeded
+--         {4, µs}      the tick is not due for this long
+--         {5}          the attempt was abandoned before this request arrived
+--         {6}          paused: no new run begins
+--         {7, tick}    that open run comes first
+--         {8, last}    the newest accounted tick is last, not `known`
+--         {9, outcome} this script has ended the run: no attempt was left, it was canceled, or its payload was lost
+--         {12}         `latest` is over
+--         {13}         another definition acts: replicas of this one claim nothing
+--         or the reply of part_ledger. After {10}, the caller must send job_open
 --
--- The `last` of {2} and {3} is the newest accounted tick if this is the ledger that the caller knows, no
--- other run is open than the one of {2}, and no operator has requested that. Then the caller need not
--- look. Otherwise it is ''. After {2}, the message about the end of the run is a hint. If it is lost, or the
--- holder dies, the caller claims the tick again when the lease ends.
+-- If {2} and {3} name `last`, the caller need not read the ledger again. So `last` is '' if the caller has read
+-- another ledger, if another run is open, or if an operator requested the run. A message announces the end of the run
+-- in {2}. It can be lost, so the caller claims again when the lease should end.
 --
--- Most claims are refused, as each replica claims each tick, and one wins. So a refusal is returned before anything is
--- read that it does not need. The tombstone is read before a run is granted.
+-- Each replica claims each tick, and one gets it: most claims are refused. So a refusal comes before all that it does
+-- not need: the read of the tombstone, and includes, which stand in branches because each defines functions.
 --
--- The replicas are read only if the holder has died: its death may make another definition act.
---
--- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
--- and its lease is extended.
+-- Twice is safe: an attempt that holds the run gets the same token and attempt again, and its lease is extended.
 local job, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, tick, def, ledger = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include clock
 --@include record
 
+-- As part_ledger, with other fields.
 local v, last, ok, paused, acting, id, open, text = unpack(redis.call('HMGET', job,
   'v', 'last', 'ok', 'paused', 'def', 'id', 'open', 'open:' .. tick))
 if not last then
@@ -84,10 +80,11 @@ if not is_mine then
   if paused and (not record or begins(record)) then
     return {6}
   end
-  local at, held = tick, record
-  local is_only = is_empty or open == ' ' .. tick
+  local at, held = tick, record -- the run that must end first, or is to be claimed
+  local is_only = is_empty or open == ' ' .. tick -- no other run is open
   if not is_only and string.sub(ARGV[5], 1, 1) ~= '1' then
---@include end
+-- From job: read_all, is_held, instant.
+--@include finish
 --@include job
     local records, list = read_all(job, open, now)
     local oldest
@@ -118,7 +115,7 @@ local ttl, known, most, keep, latest, channel, holder = string.match(ARGV[5], '^
 local till = whole(now + ttl)
 local payload = asked and asked.size and redis.call('HGET', payloads, tick)
 
--- granted returns the reply to a claim.
+-- granted returns the reply {1, …}.
 local function granted(token, attempt, unsure, dead)
   return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', us, dead}
 end
@@ -128,13 +125,14 @@ if is_mine then
   redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
   return granted(record.token, record.attempt, record.unsure, record.dead or '')
 end
-redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
+redis.call('LLEN', runs) -- a key of a wrong type fails here, and not when the run ends
 local attempt, unsure, dead = '1', nil, ''
 if record then
---@include end
+-- From finish: end_run. From job: add_try, given_up. From definitions: replicas, charge, elect.
+--@include finish
 --@include job
 --@include definitions
-  if record.def then
+  if record.def then -- the holder has died, so another definition may have to act
     local live = replicas(job, now)
     if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def then
       return {13}
@@ -143,7 +141,7 @@ if record then
   attempt, unsure = whole(tonumber(record.attempt) + 1), record.unsure
   if record.run ~= '' then
     unsure, dead = '1', record.holder -- it died during the work, which may have taken effect
-    tried(record, record.til, 'its holder died')
+    add_try(record, record.til, 'its holder died')
   end
   if record.cancel or tonumber(attempt) > tonumber(most) then
     local outcome, reason = given_up(record)
@@ -172,5 +170,5 @@ if record then
 else
   redis.call('HSET', job, 'open:' .. tick, run, 'open', (open or '') .. ' ' .. tick, 'last', tick)
 end
-redis.pcall('PUBLISH', channel .. '{begins}', 'begins ' .. tick) -- a hint: see announce
+redis.pcall('PUBLISH', channel .. '{begins}', 'begins ' .. tick) -- a hint: see part_finish
 return granted(token, attempt, unsure, dead)

@@ -1,26 +1,29 @@
--- job_complete: record the outcome of a run, unless another has taken it over.
+-- job_complete: record the outcome of a run, unless another attempt has claimed it since. Claim.Complete of package
+-- ledger sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
 -- KEYS[3] payloads  hash, tick -> payload of an open run
--- ARGV[1] me      this run
--- ARGV[2] tick    ms, the tick or trigger of the run: see part_record
--- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' after a doubtful attempt
--- ARGV[4] error   what went wrong, or ''
--- ARGV[5] keep    ended runs to keep
--- ARGV[6] token   the fencing token of this run
--- ARGV[7] took    ms, how long the work took; '' for until now
--- ARGV[8] channel the channel of the job
+-- ARGV[1] me      id of the attempt
+-- ARGV[2] tick    the run: see part_record
+-- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' if it failed and an attempt may have taken effect
+-- ARGV[4] error   of the work; '' if it succeeded
+-- ARGV[5] keep    entries of the history to keep
+-- ARGV[6] token   fencing token of the attempt
+-- ARGV[7] took    ms, duration of the work; '' if it ends now
+-- ARGV[8] channel of the job
 --
--- Returns 1 recorded, now or by an earlier request of this run
---         0 superseded: another has the run, or has ended it
+-- Returns 1 recorded, now or by an earlier request of this attempt
+--         0 superseded: another attempt holds the run, or has ended it
 --
--- Twice is safe: the history has the end of this run, as far as it goes back. No
--- tombstone is needed, as a claim that arrives later finds the tick accounted for.
--- A run whose lease has expired may still be completed if none has taken it over.
+-- The lease may have expired. An attempt is superseded only when another one claims the run. A claim that arrives after
+-- the end needs no tombstone: it finds the tick accounted for.
+--
+-- Twice is safe: the second time the run is not open, and the answer is 1 while the history has its entry.
 local job, runs = KEYS[1], KEYS[2]
 local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 
+-- The other includes stand in the branches that need them, as each defines functions.
 --@include clock
 --@include record
 
@@ -30,10 +33,12 @@ if text then
   record = decode(job, tick, text, now)
 end
 if not record or record.run ~= me then
---@include end
+-- From job: find.
+--@include finish
 --@include job
-  -- recorded returns 1 for the entry of the end of this run. A takeover has another token.
-  -- Another replica can only have recorded this token as 'unknown' or 'failed', which is also true.
+  -- recorded returns 1 for an entry with the token of this attempt and its outcome: an earlier request has recorded it.
+  -- If another replica has ended the run after this attempt, the entry says 'unknown' or 'failed'. If this attempt
+  -- reports the same, 1 is right, too.
   local function recorded(entry)
     if string.find(entry, token, 1, true) then
       local run = cjson.decode(entry)
@@ -44,9 +49,10 @@ if not record or record.run ~= me then
   end
   return find(runs, recorded) or 0
 end
-redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+redis.call('LLEN', runs) -- a key of a wrong type fails here, before the first write
 
---@include end
+-- end_run and end_of:
+--@include finish
 
 end_run(job, runs, ARGV[5], KEYS[3], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
 return 1

@@ -1,24 +1,25 @@
--- job_forget: remove the ledger of a job that no replica runs.
+-- job_forget: remove the ledger of a job that no replica runs. Ledger.Forget sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
--- KEYS[3] acts    list, what operators have done
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
+-- KEYS[3] acts    list, the actions of operators
 -- KEYS[4] payloads  hash, tick -> payload of an open run
--- ARGV[1] channel the channel of the job
+-- ARGV[1] channel of the job
 --
 -- Returns {1}  removed
 --         {20, identity, …}  these replicas run the job, or hold a run of it
 --         or the reply of part_ledger
 --
--- The counter of fencing tokens stays until its TTL ends. A request of a replica that arrives later finds no ledger: a
--- claim is refused, and job_open begins a new one.
+-- The counter of fencing tokens stays until its TTL ends. Replicas find no ledger afterwards: their claims are refused,
+-- and job_open creates a new ledger.
 --
--- Twice is safe: the second time there is no ledger.
+-- Twice is safe: the second time there is no ledger, and the answer is {10}.
 local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
+-- From finish: announce. From job: read_all, is_held. From definitions: replicas. From ledger: open.
 --@include clock
 --@include record
---@include end
+--@include finish
 --@include job
 --@include definitions
 

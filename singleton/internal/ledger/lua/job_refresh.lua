@@ -1,15 +1,17 @@
--- job_refresh: a replica that has read the state of a job without open runs asks whether it has changed.
+-- job_refresh: check whether the state of a job without open runs is as the replica has read it, and show that the
+-- replica is alive. Ledger.Refresh sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
--- ARGV[1] me      the replica
--- ARGV[2] mark    of the state that it has read, see part_mark
+-- KEYS[1] job     hash, the job's state: see part_definitions
+-- KEYS[2] runs    list, the history
+-- ARGV[1] me      id of the replica
+-- ARGV[2] mark    of the state that the replica has read: see part_mark
 --
--- Returns the server's time (µs), 0 if the state must be read with job_open.
+-- Returns the server's time (µs) if the state is the same
+--         0 if the replica must send job_open
 --
--- An idle job costs this script in each replica. So it includes little, and leaves to job_open whatever is rare.
+-- An idle job costs one job_refresh per replica and check. So it includes little, and leaves rare cases to job_open.
 --
--- Twice is safe: it only tells that the replica is alive.
+-- Twice is safe: the second time the answer is the same, and the replica lives as much longer.
 local job, me = KEYS[1], ARGV[1]
 
 --@include clock

@@ -1,45 +1,45 @@
--- job_rerun: open a tick again that has ended without success.
+-- job_rerun: open a run again that has ended without success. Ledger.Rerun sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
 -- KEYS[3] tomb    string, exists if this request was executed
--- KEYS[4] acts    list, what operators have done
+-- KEYS[4] acts    list, the actions of operators
 -- KEYS[5] payloads  hash, tick -> payload of an open run
--- ARGV[1] tick    ms, the tick or trigger
--- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
+-- ARGV[1] tick    the run: see part_record
+-- ARGV[2] sure    '1' if the caller knows that the schedule has the tick
 -- ARGV[3] most    open runs at most
 -- ARGV[4] keep    ms, TTL of the tombstone
 -- ARGV[5] who     the operator
 -- ARGV[6] why     the reason; may be empty
--- ARGV[7] channel the channel of the job
+-- ARGV[7] channel of the job
 --
--- Returns {1} the tick is open for replicas
---         {2} the limit is reached
---         {14} it is open: it has not ended
+-- Returns {1} the run is open
+--         {2} `most` runs are open
+--         {14} the run has not ended
 --         {15} it has succeeded
 --         {16} the history does not have it, or its payload was lost
 --         or the reply of part_ledger
 --
---	failed, unknown, skipped ──rerun──► open, not held ──claim──► as any run
+--	failed, unknown, skipped ──rerun──► open, not held ──claim──► like any run
 --
--- The attempts count from 1 again. A tick that ended as unknown may have taken effect, so it
--- is unsure from the beginning. The newest entry of a tick counts. An entry of several
--- skipped ticks has only its first and last one for sure, and an entry of a change of the schedule has none.
+-- The attempts count from 1 again. A run that ended as unknown may have taken effect, so its record has unsure. If the
+-- history has several entries of a tick, the newest counts. An entry of skipped ticks names only the first and the last
+-- one: a tick between them needs `sure`. An entry of a change of the schedule names no tick.
 --
--- If the message is lost, replicas find the tick at their next check. A caller that dies has
--- sent the request or has not. A dead holder of the run is replaced as any other.
+-- If the message is lost, replicas find the run when they read the state next.
 --
--- Twice is safe: the tombstone says that it is done.
+-- Twice is safe: the second request finds the tombstone, and the answer is {1}.
 local job, runs, tomb, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tick, sure = ARGV[1], ARGV[2]
 
+-- From finish: announce, follow. From job: read_all, find, add_act, open_run. From ledger: open.
 --@include clock
 --@include record
---@include end
+--@include finish
 --@include job
 
--- entry_of returns an entry that is of the tick. Most entries are not decoded. Of the time before a
--- change of the schedule, the caller is not sure.
+-- entry_of returns an entry if it is one of the tick. It decodes only entries that may be. Entries before a change of
+-- the schedule belong to another schedule, so there `sure` says nothing.
 local function entry_of(text)
   if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
     local entry = cjson.decode(text)
@@ -74,11 +74,11 @@ end
 if count >= tonumber(ARGV[3]) then
   return {2}
 end
-redis.call('HEXISTS', payloads, tick) -- a key of another type fails here, and not half-way
+redis.call('HEXISTS', payloads, tick) -- a key of a wrong type fails here, before the first write
 local now = whole((server_time()))
-acted(acts, now, 'rerun', tick, ARGV[5], ARGV[6])
+add_act(acts, now, 'rerun', tick, ARGV[5], ARGV[6])
 local asked = {what = 'rerun', who = ARGV[5], why = ARGV[6], at = now, id = entry.id}
-opened(job, open, tick, asked, '0', payloads, entry.payload or '', tomb, tick, ARGV[4], entry.outcome == 'unknown')
+open_run(job, open, tick, asked, '0', payloads, entry.payload or '', tomb, tick, ARGV[4], entry.outcome == 'unknown')
 follow(job, acts)
 follow(job, payloads)
 announce(ARGV[7], 'open ' .. tick)

@@ -1,34 +1,35 @@
--- job_skip: record ticks that will not run, and the reason.
+-- job_skip: record ticks that will not run, and the reason. Ledger.Skip sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
--- ARGV[1] first   ms, the first tick skipped
--- ARGV[2] newest  ms, the last tick skipped; it becomes the newest accounted
--- ARGV[3] count   how many ticks that is
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
+-- ARGV[1] first   ms, the first skipped tick
+-- ARGV[2] newest  ms, the last skipped tick: it becomes the newest accounted tick
+-- ARGV[3] count   how many ticks are skipped
 -- ARGV[4] reason  why, one word
--- ARGV[5] last    ms, the newest accounted tick as the caller knows it
--- ARGV[6] keep    ended runs to keep
--- ARGV[7] def     the fingerprint of the caller's definition
--- ARGV[8] channel the channel of the job
+-- ARGV[5] known   ms, the newest accounted tick that the caller has read
+-- ARGV[6] keep    entries of the history to keep
+-- ARGV[7] def     fingerprint of the caller's definition
+-- ARGV[8] channel of the job
 --
 -- Returns {1} recorded
---         {3, '', ''} accounted for before
---         {4, µs} not due for this long, by the server's clock
+--         {3, '', ''} `newest` is accounted for already. job_claim uses the two empty values
+--         {4, µs} `newest` is not due for this long
 --         {6} paused
---         {8, last} the caller's state is old
---         {13} another definition acts
---         or the reply of part_ledger: after {10}, open it first
+--         {8, last} the newest accounted tick is last, not `known`
+--         {13} another definition acts: replicas of this one skip nothing
+--         or the reply of part_ledger. After {10}, the caller must send job_open
 --
--- If the newest entry of the history has the ticks up to `last`, skipped for the same reason, it is extended. An entry
--- of a run has no `last`. A damaged entry is not changed.
+-- If the newest entry of the history has the same reason, and ends at the newest accounted tick, it is extended.
+-- Entries of runs have no last tick. A damaged entry is not extended.
 --
--- Twice is safe: the second time the ticks are accounted for.
+-- Twice is safe: the second time the ticks are accounted for, and the answer is {3}.
 local job, runs = KEYS[1], KEYS[2]
 local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
+-- From finish: announce, add_entry. From ledger: last, paused, acting.
 --@include clock
 --@include record
---@include end
+--@include finish
 --@include job
 
 --@include ledger
@@ -49,7 +50,7 @@ local now, us = server_time()
 if tonumber(newest) > now then
   return {4, tonumber(newest) * 1000 - us}
 end
-redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+redis.call('LLEN', runs) -- a key of a wrong type fails here, before the first write
 redis.call('HSET', job, 'last', newest)
 local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1])
 if type(before) == 'table' and before.error == reason and before.last == last then
@@ -57,6 +58,6 @@ if type(before) == 'table' and before.error == reason and before.last == last th
   first = before.tick
   count = whole(tonumber(count) + tonumber(before.count))
 end
-log(job, runs, ARGV[6], {tick = first, last = newest, count = count, outcome = 'skipped', error = reason})
+add_entry(job, runs, ARGV[6], {tick = first, last = newest, count = count, outcome = 'skipped', error = reason})
 announce(ARGV[8], 'ended ' .. newest)
 return {1}

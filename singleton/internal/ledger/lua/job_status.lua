@@ -1,17 +1,20 @@
--- job_status: return the state of a job, remove dead replicas, and correct the ends of runs.
+-- job_status: return the state of a job. Ledger.Status sends it.
 --
--- KEYS[1] job     hash, the job's state
--- KEYS[2] runs    list, ended runs
+-- KEYS[1] job     hash, the job's state: see part_record
+-- KEYS[2] runs    list, the history
 --
--- Returns the reply of part_state, with the definitions, or the reply of part_ledger.
+-- Returns the reply of part_state, with all live replicas
+--         or the reply of part_ledger
 --
--- Twice is safe: it shortens runs to their TTL, and replicas to their lapse, if the clock was set
--- back. Otherwise it only reads.
+-- It also removes dead replicas. If the clock was set back, it corrects the ends of leases and the times of replicas.
+--
+-- Twice is safe: the second request changes nothing more, and returns the state.
 local job, runs = KEYS[1], KEYS[2]
 
+-- From definitions: replicas, count. From ledger: acting.
 --@include clock
 --@include record
---@include end
+--@include finish
 --@include job
 --@include definitions
 --@include state

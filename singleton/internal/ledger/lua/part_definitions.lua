@@ -1,16 +1,19 @@
--- The replicas of a job and their definitions. Only replicas of the acting definition claim ticks.
---   job   hash:  def: the acting definition; spec: the text of its schedule; ttl: of a lease on a run (ms), in its
---                replicas;
---                live:<replica>: 'till first seen since def identity', that is alive until, its first and its newest
---                request, since when it has its definition (ms), the definition and the name that is shown
+-- The replicas of a job and their definitions. Only replicas of the acting definition claim ticks. It needs part_job.
+--   job   hash: def: the acting definition; spec: its schedule as text; ttl: of a lease on a run (ms), in its replicas;
+--         live:<replica>: 'till first seen since def identity':
+--           till         when the replica counts as dead unless it makes another request
+--           first, seen  its first and its newest request
+--           since        when it got its definition
+--           def          its definition
+--           identity     its name for operators
 --
--- A definition is proven while one of its replicas was heard for PROBATION, from its first to its newest request. Of
--- the proven ones, the one acts whose oldest replica got it last. If there is none, the acting one stays.
+-- A definition is proven when one of its replicas has made requests for PROBATION, from its first to its newest one.
+-- The newest proven definition acts: the one whose oldest replica got it last. If none is proven, the acting one stays.
 local PROBATION = 5000           -- ms
 
--- lapse returns after how many ms without a request a replica is dead, beside so many of its definition, itself included,
--- and of others. It looks in a third of that time. The more replicas look, the less often does each: a lost message is
--- noticed by one of them.
+-- lapse returns after how many ms without a request a replica counts as dead. It makes a request in a third of that
+-- time. same is the number of replicas of its definition with itself, others the number of replicas of other
+-- definitions. With more replicas, each makes fewer requests: one of them is enough to notice a lost message.
 local function lapse(same, others)
   return others > 0 and 15000 or math.min(math.max(90000, 30000 * same), 360000)
 end
@@ -21,8 +24,8 @@ local function put(job, id, r)
   redis.call('HSET', job, 'live:' .. id, text)
 end
 
--- replicas returns the live replicas, and forgets the dead. If the clock was set back, the times of a replica are set
--- back by as much, from its newest request on.
+-- replicas returns the live replicas by id, and removes the dead ones. If the newest request of a replica is in the
+-- future, the clock was set back. The times of the replica are then set back by as much.
 local function replicas(job, now)
   local live = {}
   local fields = redis.call('HGETALL', job)
@@ -47,7 +50,7 @@ local function replicas(job, now)
   return live
 end
 
--- newest returns the proven definition whose oldest replica got it last, or nil. It leaves out the definition `without`.
+-- newest returns the newest proven definition, or nil. It ignores the definition `without`.
 local function newest(live, without)
   local oldest, proven, found = {}, {}, nil -- by definition
   for _, r in pairs(live) do
@@ -63,20 +66,21 @@ local function newest(live, without)
   return found
 end
 
--- elect makes the definition act that should, and returns it. candidate acts if none did before.
-local function elect(job, channel, live, acts, candidate)
-  local elected = newest(live) or acts or candidate
-  if elected ~= acts then
+-- elect stores and returns the definition that must act now. acting is the one until now, or nil: then
+-- candidate acts if none is proven.
+local function elect(job, channel, live, acting, candidate)
+  local elected = newest(live) or acting or candidate
+  if elected ~= acting then
     redis.call('HSET', job, 'def', elected)
-    if acts then
+    if acting then
       announce(channel, 'definition')
     end
   end
   return elected
 end
 
--- charge makes the definition of a dead holder new, if another one is proven, and returns whether it did. A death is
--- charged once.
+-- charge makes the replicas of a dead holder's definition begin PROBATION again, as that definition may be the cause.
+-- It does so once for each death, and only if another definition is proven. It returns whether it did.
 local function charge(job, tick, record, live, now)
   if not record.def or left_of(record, now) > 0 or not newest(live, record.def) then
     return false
@@ -92,7 +96,7 @@ local function charge(job, tick, record, live, now)
   return true
 end
 
--- count returns how many replicas have a definition, and how many have another one.
+-- count returns how many replicas have the definition def, and how many have another one.
 local function count(live, def)
   local same, all = 0, 0
   for _, r in pairs(live) do

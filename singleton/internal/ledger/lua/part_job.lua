@@ -1,18 +1,18 @@
--- The open runs of a job, and what operators do with it. It needs part_record and part_end.
-local TRIES = 10
-local ACTS = 100
+-- The open runs of a job, and the actions of operators. It needs part_finish.
+local TRIES = 10 -- ended attempts in a record
+local ACTS = 100 -- entries of `acts`
 
--- instant returns when a run is due.
+-- instant returns when a run is due: the instant of TriggerAt, the scheduled instant, or that of the trigger.
 local function instant(tick, record)
   return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
 end
 
--- is_held reports whether an attempt at a run is under way.
+-- is_held reports whether an attempt has a valid lease on the run.
 local function is_held(record, now)
   return record.run ~= '' and left_of(record, now) > 0
 end
 
--- read returns the record of a run.
+-- read returns the record of a run, or false if the run is not open.
 local function read(job, tick, now)
   local text = redis.call('HGET', job, 'open:' .. tick)
   return text and decode(job, tick, text, now)
@@ -27,15 +27,15 @@ local function ticks_of(open)
   return ticks
 end
 
--- read_all returns the records of the runs in the field `open` by their ticks, and in the order in which they were
--- opened tick, text, tick, text, …
+-- read_all returns the open runs in two forms: their records by tick, and a list tick, text, tick, text, … in the order
+-- in which the runs were opened. open is the field of that name.
 local function read_all(job, open, now)
   local records, list, fields = {}, {}, {}
   local ticks = ticks_of(open)
   for i, tick in ipairs(ticks) do
     fields[i] = 'open:' .. tick
   end
-  for from = 1, #ticks, 1000 do -- as unpack is limited
+  for from = 1, #ticks, 1000 do -- unpack fails with too many values
     for _, text in ipairs(redis.call('HMGET', job, unpack(fields, from, math.min(from + 999, #ticks)))) do
       local tick = ticks[#list / 2 + 1]
       list[#list + 1] = tick
@@ -50,8 +50,8 @@ local function write(job, tick, record)
   redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
 end
 
--- tried adds the attempt of a record to those that have ended, unless it is there already.
-local function tried(record, ended, reason)
+-- add_try adds the present attempt of a record to its ended attempts. A repeated call adds nothing.
+local function add_try(record, ended, reason)
   local tries = record.tries or {}
   local newest = tries[#tries]
   if newest and newest.attempt == record.attempt then
@@ -76,8 +76,8 @@ local function given_up(record)
   return 'unknown', 'its holder died or released it'
 end
 
--- find returns the first result of a function for the entries of the history, newest first. It
--- reads a hundred at a time, as all of them can be megabytes.
+-- find calls result with each entry of the history, newest first, until it returns a value, and returns that value. It
+-- reads a hundred entries at a time, as all of them can be megabytes.
 local function find(runs, result)
   for from = 0, redis.call('LLEN', runs), 100 do
     for _, text in ipairs(redis.call('LRANGE', runs, from, from + 99)) do
@@ -89,28 +89,28 @@ local function find(runs, result)
   end
 end
 
--- listed adds an entry to what operators have done.
-local function listed(acts, entry)
+-- push_act adds an entry to `acts`.
+local function push_act(acts, entry)
   redis.call('LPUSH', acts, entry)
   redis.call('LTRIM', acts, 0, ACTS - 1)
 end
 
--- acted adds what an operator has done, and returns the entry. It is the first write of a change,
--- so a damaged list fails here, and not half-way. The caller gives the list the TTL of the job.
-local function acted(acts, at, what, tick, who, why, since)
+-- add_act adds the action of an operator to `acts`, and returns the entry. It must be the first write of a script, so
+-- that a key of a wrong type fails before anything is changed. The caller gives the list the TTL of the job.
+local function add_act(acts, at, what, tick, who, why, since)
   local entry = cjson.encode({at = at, what = what, tick = tick, who = who, why = why, since = since})
-  listed(acts, entry)
+  push_act(acts, entry)
   return entry
 end
 
--- controlled returns when the job was paused or resumed last; 0: never.
-local function controlled(job)
+-- last_control returns when the job was paused or resumed last, or 0 if it never was.
+local function last_control(job)
   local entry = redis.call('HGET', job, 'control')
   return entry and tonumber(cjson.decode(entry).at) or 0
 end
 
--- obey pauses or resumes the job, as an entry of `acts` says.
-local function obey(job, entry)
+-- apply_control pauses or resumes the job as the entry of `acts` says.
+local function apply_control(job, entry)
   local control = cjson.decode(entry)
   redis.call('HSET', job, 'control', entry)
   if control.what == 'pause' then
@@ -120,9 +120,9 @@ local function obey(job, entry)
   end
 end
 
--- opened opens the run of a tick that an operator has requested, like a run that was released before it began. Nobody
--- may claim it before `til`. The tombstone keeps for `keep` ms that it is done.
-local function opened(job, open, tick, asked, til, payloads, payload, tomb, done, keep, unsure)
+-- open_run opens a run that an operator requested. It is like a run that was released before it began. Nobody may claim
+-- it before til. tomb gets the value done for keep ms, so that a repeated request finds it.
+local function open_run(job, open, tick, asked, til, payloads, payload, tomb, done, keep, unsure)
   if payload ~= '' then
     asked.size = #payload
     redis.call('HSET', payloads, tick, payload)
@@ -134,9 +134,9 @@ local function opened(job, open, tick, asked, til, payloads, payload, tomb, done
   }))
 end
 
--- stay keeps a job's keys for `retain` ms from now, or from the last instant of an open run if that is later, and
--- without a TTL while it is paused.
-local function stay(job, retain, records, ...)
+-- set_ttls keeps the hash `job` and the other keys for retain ms: from now, or from the last instant of an open run if
+-- that is later. While the job is paused, they have no TTL.
+local function set_ttls(job, retain, records, ...)
   local paused = redis.call('HEXISTS', job, 'paused') == 1
   local now, ahead = server_time(), 0
   for _, record in pairs(records) do

@@ -1,5 +1,5 @@
--- mark returns a hash of what job_open tells about a job without open runs. Of the other replicas, it has the number of
--- their fields, as a new replica has a new field.
+-- mark returns a hash of all that job_open returns about a job without open runs. While it is the same, a replica need
+-- not call job_open. The number of fields (HLEN) grows with each new replica.
 local function mark(job, runs)
   local f = redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'born', 'id', 'spec', 'control', 'outcome', 'def',
     'ttl', 'open')
@@ -7,6 +7,6 @@ local function mark(job, runs)
     f[i] = f[i] or ''
   end
   f[13] = redis.call('HLEN', job)
-  f[14] = redis.pcall('LRANGE', runs, 0, 0)[1] -- an ACL that forbids it stops nothing
+  f[14] = redis.pcall('LRANGE', runs, 0, 0)[1] -- pcall: an ACL that forbids it stops nothing
   return redis.sha1hex(table.concat(f, '\n'))
 end

@@ -1,20 +1,19 @@
--- The end of a run and the history of a job. It needs part_record.
+-- The end of a run, and the history of a job. It needs part_record.
 
--- announce notifies those who watch a channel of a change of the job. 'ended <tick> <outcome>' is the end of a run.
--- Messages are hints, so an ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of
--- their own, which only observers subscribe to.
+-- announce publishes a change of the job, such as 'ended <tick> <outcome>'. Messages are hints, so an ACL that forbids
+-- PUBLISH stops nothing. job_claim publishes begins of attempts on a channel that only observers subscribe to.
 local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
 
--- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
--- took: '' for until now. If the clock was set, it is neither before the start nor later than now.
+-- end_of returns when the work of the present attempt ended. took is the duration of the work (ms), as the request may
+-- be late; '' means that the work ends now. The end is never before the start or after now, even if the clock was set.
 local function end_of(record, took, now)
   local start = tonumber(record.start)
   return math.max(start, math.min(now, start + (tonumber(took) or now)))
 end
 
--- follow gives a key the TTL of the job, which has none while it is paused.
+-- follow gives a key the TTL of the hash `job`. While the job is paused, the hash and its keys have no TTL.
 local function follow(job, key)
   local ttl = redis.call('PTTL', job)
   if ttl >= 0 then
@@ -22,8 +21,8 @@ local function follow(job, key)
   end
 end
 
--- log adds an entry to the history, and drops the oldest ones above the limit.
-local function log(job, runs, keep, entry)
+-- add_entry adds an entry to the history, and drops its oldest entries if it has more than `keep`.
+local function add_entry(job, runs, keep, entry)
   local length = redis.call('LPUSH', runs, cjson.encode(entry))
   if length == 1 then
     follow(job, runs)
@@ -32,8 +31,8 @@ local function log(job, runs, keep, entry)
   end
 end
 
--- end_run ends the run of a tick, which was held until `ended`, records and announces it. A run that was skipped has
--- not begun.
+-- end_run ends an open run: it adds an entry to the history, removes the record, and announces the end. ended is when
+-- the last attempt ended; a skipped run has no attempt.
 local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
   local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
   local left = {}
@@ -50,17 +49,17 @@ local function end_run(job, runs, keep, payloads, channel, tick, record, outcome
     entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
     set[3], set[4] = 'outcome', outcome
   end
-  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of another type fails here
+  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of a wrong type fails here, before the first write
   if outcome ~= 'succeeded' then
     entry.size, entry.payload = asked.size, payload
   elseif tonumber(tick) > tonumber(ok or 0) then
     set[5], set[6] = 'ok', tick
   end
-  redis.call('HDEL', job, 'open:' .. tick) -- the first write, as it also works without free memory
+  redis.call('HDEL', job, 'open:' .. tick) -- the first write, because HDEL works without free memory, too
   redis.call('HSET', job, unpack(set))
   if asked.size then
     redis.call('HDEL', payloads, tick)
   end
-  log(job, runs, keep, entry)
+  add_entry(job, runs, keep, entry)
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
