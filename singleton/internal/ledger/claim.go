@@ -16,44 +16,44 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Claim is the right to one run of a job, as a lease. Its work ends with Complete or
-// Abandon. A Claim that ends with Unlock counts as Unsure. Cancel, Canceled, OnCancel and the
-// methods of Lease may be called concurrently; the other methods must be called one at a time.
+// A Claim is the right to one run of a job, as a lease. The caller does the work, and then calls Complete or Abandon. A
+// Claim that ends with Unlock counts as Unsure. Cancel, Canceled, OnCancel and the methods of Lease may be called
+// concurrently; the other methods must be called one at a time.
 type Claim struct {
 	*lock.Lease
 	ledger *Ledger
 	run    *runLease
 	RunID
-	Attempt     int       // 1, or more if the run was taken over
+	Attempt     int       // number of this attempt, from 1
 	Now         time.Time // server's time of the grant
-	DeadHolder  string    // of the previous attempt, if its holder died
+	DeadHolder  string    // holder of the previous attempt, if it died
 	LastSuccess time.Time // newest tick that succeeded
-	// Unsure means that an attempt may have taken effect: its holder died, or did
-	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set Unsure if this
-	// attempt ends so. Abandon stores it for the next holder.
+	// Unsure means that an attempt may have taken effect: its holder died, or did not know the outcome. A failure is
+	// then recorded as OutcomeUnknown. The caller sets Unsure if this attempt ends like that. Abandon stores it for the
+	// next holder.
 	Unsure  bool
 	Request *Action // nil for a scheduled run
-	Payload string  // of TriggerAt; never logged
+	Payload string  // argument of TriggerAt; never logged
 
-	failure string        // see Fail
-	began   time.Duration // by Elapsed
-	took    string        // ms of the work, once it has returned
+	failure string        // error of the attempt: see Fail
+	began   time.Duration // begin of the attempt, by Elapsed
+	took    string        // duration of the work (ms); empty until it has returned
 }
 
-// The progress of the work of an abandoned run, as job_abandon.lua expects it.
+// The progress of the work when a run is released, as job_abandon.lua expects it.
 const (
 	workNotBegun = iota
 	workFailed
 	workInDoubt // it may have taken effect
 )
 
-// A runLease is the lease of an attempt. It is a lock.Kind.
+// A runLease is the kind of lease that an attempt has: it says how the lease is renewed and released.
 type runLease struct {
 	lock.Kind
 	ledger *Ledger
-	tick   string       // as stored
+	tick   string       // key of the run
 	work   atomic.Int32 // progress of the work
-	ended  atomic.Pointer[ended]
+	ending atomic.Pointer[ending]
 
 	canceled context.Context // ends with a *CanceledError
 	cancel   context.CancelCauseFunc
@@ -61,19 +61,20 @@ type runLease struct {
 
 func (l *Ledger) newRunLease(id RunID) *runLease {
 	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
-	k.ended.Store(&ended{reason: reasonClosed})
+	k.ending.Store(&ending{reason: reasonClosed})
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	return k
 }
 
-// ended says how the attempt ended, for Release.
-type ended struct {
+// An ending says how the attempt ended, for Release.
+type ending struct {
 	reason string
-	took   string        // ms; empty means until now
+	took   string        // duration of the work (ms); empty if it ends now
 	wait   time.Duration // before the next attempt
 }
 
-// Noticed implements lock.Noticer: the run is canceled. The work ends even if the server does not name the operator.
+// Noticed implements lock.Noticer: a reply to a renewal says that the run is canceled. The work ends even if the
+// operator cannot be read.
 func (k *runLease) Noticed(a *lock.Attempt, _ int64) {
 	if k.canceled.Err() != nil {
 		return
@@ -88,7 +89,7 @@ func (k *runLease) Noticed(a *lock.Attempt, _ int64) {
 	}
 }
 
-// readCancel reads whether the run is canceled.
+// readCancel reads who canceled the run, and ends the work with that cause.
 func (k *runLease) readCancel(ctx context.Context, me string) error {
 	req := wire.Command("hget", k.ledger.keys.job, "open:"+k.tick).On(k.ledger.keys.job)
 	answer, err := k.ledger.lock.Ask(ctx, req)
@@ -108,7 +109,8 @@ func (k *runLease) readCancel(ctx context.Context, me string) error {
 	return nil
 }
 
-// Cancel cancels the work if the run is canceled in a state of its ledger. The answer to a renewal has the same effect.
+// Cancel ends the work if open, which the ledger has, is this run and was canceled. The reply to a renewal does so,
+// too.
 func (r *Claim) Cancel(open OpenRun) {
 	if open.RunID == r.RunID && open.Token == r.Token() && open.Canceled != nil {
 		r.run.cancel(open.Canceled.cause())
@@ -133,9 +135,9 @@ func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
 
 // Release abandons the run, which counts as an attempt if its work had begun.
 func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
-	keys, ended := k.ledger.keys, k.ended.Load()
+	keys, end := k.ledger.keys, k.ending.Load()
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.tomb(a.ID())),
-		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), ended.reason, ended.took, ended.wait.Milliseconds(), keys.channel)
+		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), end.reason, end.took, end.wait.Milliseconds(), keys.channel)
 }
 
 // reasonClosed is recorded for an attempt whose lease ends without Complete and Abandon.
@@ -199,8 +201,8 @@ func (r *Claim) Recorded(outcome string) string {
 	return outcome
 }
 
-// Returned returns how long the work took. Complete and Abandon store that instead of
-// the time at which the server executes their request, which may be much later.
+// Returned returns how long the work took. It is called when the work returns. Complete and Abandon store this end
+// instead of the time at which the server executes their request, which may be much later.
 func (r *Claim) Returned() time.Duration {
 	took := r.ledger.lock.Client().Elapsed() - r.began
 	r.took = decimal(took.Milliseconds())
@@ -210,11 +212,10 @@ func (r *Claim) Returned() time.Duration {
 // Fail sets the error of the attempt. Abandon stores it.
 func (r *Claim) Fail(reason string) { r.failure = clip(reason) }
 
-// Abandon releases the run, so that any replica can claim it after wait. began means
-// that the work had begun, so that the attempt counts: as failed, or as perhaps effective if Unsure is set, or if the
-// Claim ends with Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
+// Abandon releases the run, so that any replica can claim it after wait. The attempt counts if its work had begun: as
+// failed or, with Unsure, as perhaps effective. Abandon stores the error of Fail, and returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) error {
-	r.run.ended.Store(&ended{cmp.Or(r.failure, reasonClosed), r.took, wait})
+	r.run.ending.Store(&ending{cmp.Or(r.failure, reasonClosed), r.took, wait})
 	switch {
 	case !began:
 		r.run.work.Store(workNotBegun)
@@ -226,8 +227,8 @@ func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) err
 	return r.Unlock(ctx)
 }
 
-// commit sends a script until there is a reply or ctx ends. The effect of the script must survive a failover. The answer
-// 0 means that the script had no effect and needs no replicas.
+// commit sends a script until there is a reply and enough replicas have its effect, or until ctx ends. With the answer
+// 0, the script had no effect, so the replicas do not matter.
 func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.lock.Commit(ctx, r)
 	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {

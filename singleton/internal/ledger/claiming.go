@@ -64,6 +64,7 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, until time.Time) 
 		a.Value(), id.text(), l.cfg.Definition, known.id, rest)
 }
 
+// read reads the reply to a claim.
 func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
 	if len(list) != 9 || list[0] != int64(1) {
@@ -83,14 +84,15 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	return token, true, nil
 }
 
+// refusal returns the error for a reply of job_claim or job_skip that grants nothing.
 func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
-	parts := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2, ClaimRecorded: 2} // of others, 1
+	lengths := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2, ClaimRecorded: 2} // others: 1
 	e := &ClaimError{Job: l.name, RunID: id}
 	if len(answer) > 0 {
 		code, _ := answer[0].(int64)
 		e.Status = ClaimStatus(code)
 	}
-	if e.Status < ClaimBusy || e.Status > ClaimSuperseded || len(answer) != cmp.Or(parts[e.Status], 1) {
+	if e.Status < ClaimBusy || e.Status > ClaimSuperseded || len(answer) != cmp.Or(lengths[e.Status], 1) {
 		return s.OddReply(answer)
 	}
 	var d Decoder
@@ -141,7 +143,7 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 		return l.refusal(s, RunID{Tick: skipped.Last}, list)
 	})
 	if refused, ok := errors.AsType[*ClaimError](err); ok && repeated && refused.Status == ClaimDone {
-		err = nil // by the request whose reply was lost, or by another replica with the same plan
+		err = nil // recorded by the request whose reply was lost, or by another replica with the same plan
 	}
 	return opError(op, l.name, err)
 }

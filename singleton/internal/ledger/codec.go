@@ -27,11 +27,11 @@ type (
 	Action struct {
 		At, Tick, ID string
 
-		Verb   string `json:"what"` // RequestTrigger …
+		Verb   string `json:"what"` // one of the constants below
 		By     string `json:"who"`
 		Reason string `json:"why"`
 		Due    string // instant of TriggerAt
-		Since  string // of a resume: begin of the pause
+		Since  string // begin of the pause, in a resume
 	}
 
 	// A Member is a live replica with its definition.
@@ -60,16 +60,16 @@ const (
 // A Decoder reads stored texts. Err is the error of the first text that is invalid.
 type Decoder struct{ Err error }
 
-// Time reads ms since 1970, or nothing for the zero time.
+// Time reads ms since 1970. An empty text is the zero time.
 func (d *Decoder) Time(text string) time.Time { return decoded(d, text, wire.Instant) }
 
-// RunID reads the Key of a RunID, or nothing for the zero RunID.
+// RunID reads the Key of a RunID. An empty text is the zero RunID.
 func (d *Decoder) RunID(text string) RunID { return decoded(d, text, readRunID) }
 
-// Int reads a number, or nothing for 0.
+// Int reads a number. An empty text is 0.
 func (d *Decoder) Int(text string) int { return decoded(d, cmp.Or(text, "0"), strconv.Atoi) }
 
-// Token reads a fencing token, or nothing for 0.
+// Token reads a fencing token. An empty text is 0.
 func (d *Decoder) Token(text string) uint64 {
 	return decoded(d, cmp.Or(text, "0"), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
 }
@@ -126,7 +126,7 @@ func ParseRunID(name string) (RunID, error) {
 
 func (r RunID) text() string { return decimal(r.Key()) }
 
-// readRunID reads a text; empty is the zero RunID.
+// readRunID reads what text returns. An empty text is the zero RunID.
 func readRunID(text string) (RunID, error) {
 	if text == "" {
 		return RunID{}, nil

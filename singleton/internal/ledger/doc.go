@@ -1,5 +1,5 @@
-// Package ledger is the Redis side of jobs: which ticks have been run, by which replica,
-// and how that ended. Only package singleton uses it.
+// Package ledger is the Redis side of jobs: which ticks have run, on which replica, and how they ended. Only package
+// singleton and the packages below it use it.
 //
 // While the server keeps its data, it guarantees:
 //

@@ -30,7 +30,7 @@ var (
 	ErrSuperseded = errors.New("singleton: run superseded")
 )
 
-// refusals are the codes with which the scripts of operators refuse. All scripts use 10 and 11.
+// refusals are the errors for the reply codes of the scripts for operators. Other scripts use 10 and 11, too.
 var refusals = map[int64]error{
 	2: ErrTriggers, 10: ErrNoLedger, 11: ErrNewerSchema, 14: ErrNotEnded, 15: ErrSucceeded, 16: ErrNoRun, 17: ErrNotOpen,
 	18: ErrConflict, 19: ErrCanceled,

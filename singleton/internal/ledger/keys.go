@@ -15,8 +15,8 @@ import (
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so each channel belongs to one job.
 type keys struct {
 	job, runs, acts, fence, payloads string
-	channel, begins                  string // job_claim.lua makes begins of channel, too
-	key                              func(part string) string
+	channel, begins                  string                   // job_claim.lua derives begins from channel, too
+	key                              func(part string) string // spells any key of the job
 }
 
 func keysOf(n *lock.Name, job string) keys {
@@ -30,10 +30,10 @@ func keysOf(n *lock.Name, job string) keys {
 
 func (k keys) tomb(id string) string { return k.key("tomb:" + id) }
 
-// Rights declare what a job needs.
+// Rights declare the keys, channels and scripts of jobs, for the check of the user's rights (ACL).
 type Rights struct{}
 
-// Needs returns the keys and the scripts of jobs.
+// Needs returns the keys, channels and scripts of jobs.
 func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
@@ -83,7 +83,7 @@ func load(files fs.FS) (*scripts, error) {
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// millis returns a time as the scripts expect it, or nothing for the zero time.
+// millis returns a time as the scripts expect it: in ms, or empty for the zero time.
 func millis(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -31,20 +31,19 @@ type Ledger struct {
 // Config configures the ledger of a job. All replicas of a job should use the same. The
 // caller has checked all fields except Lease.
 type Config struct {
-	Lease        *lockcore.LeaseConfig // on a tick; nil for a caller that claims nothing
+	Lease        *lockcore.LeaseConfig // of an attempt; nil for a caller that claims nothing
 	MaxAttempts  int                   // of the singleton.JobConfig
 	AllowOverlap bool                  // of the singleton.JobConfig
-	KeepRuns     int                   // ended runs in the history; default 100, at most MostRuns
+	KeepRuns     int                   // entries of the history; default 100, at most MostRuns
 
-	// Definition identifies the definition of the job, so that replicas with different
-	// schedules or settings are distinguished during a rollout. One definition is active at
-	// a time; replicas of others claim nothing. part_definitions.lua has the rule. Up to 200 bytes
-	// without spaces.
+	// Definition identifies the definition of the job, so that replicas with different schedules or settings are
+	// distinguished during a rollout. One definition is active at a time; replicas of other definitions claim nothing.
+	// part_definitions.lua has the rule. Up to 200 bytes without spaces.
 	Definition string
 
-	// Schedule is the text of the schedule of the Definition. When another Schedule becomes active, an entry of the
-	// history has the time since the newest accounted tick, see State.Rescheduled, up to now or to State.Shared, and the
-	// ticks of the new schedule begin then. Open runs are kept.
+	// Schedule is the schedule of the Definition as text. When another Schedule becomes active, its ticks begin now, or
+	// with State.Shared. No tick runs between the newest accounted tick and this begin: an entry of the history has
+	// this time (see State.Rescheduled). Open runs are kept.
 	Schedule string
 
 	// Retain is how long the ledger is kept after its last use. It must exceed the job's
@@ -66,8 +65,8 @@ const (
 	tombTTL = 5 * time.Minute
 )
 
-// New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
-// The error is a *noonlock.ConfigError.
+// New returns the ledger of a job. The name follows the rules of a lock's name. New sends nothing. The error is a
+// *noonlock.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if c == nil {
 		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
@@ -116,9 +115,10 @@ func Actions[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder,
 	return list(ctx, l, "acts", l.keys.acts, n, decode)
 }
 
-// onePage is how many entries are read at once. Each may have a few kilobytes of errors and payload.
+// onePage is how many entries one request reads. Each may have a few kilobytes of errors and payload.
 const onePage = 100
 
+// list reads the newest n entries of a list, which are JSON of type S.
 func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decode func(*Decoder, S) T) ([]T, error) {
 	if n < 1 {
 		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
@@ -131,8 +131,8 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 		if err != nil {
 			return nil, opError(op, l.name, err)
 		}
-		last := len(page) < size
-		for len(page) > 0 && slices.Contains(before, page[0]) { // a new entry has moved it to this page
+		isLast := len(page) < size
+		for len(page) > 0 && slices.Contains(before, page[0]) { // new entries have moved it from there to here
 			page = page[1:]
 		}
 		for _, text := range page {
@@ -144,7 +144,7 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 				return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 			}
 		}
-		if last {
+		if isLast {
 			break
 		}
 		before = page

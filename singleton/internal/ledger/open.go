@@ -18,7 +18,7 @@ const (
 	// rollout, they count as dead after three times as long (part_definitions.lua).
 	readSoon = 5 * time.Second
 
-	// openEvery is how often Refresh does not suffice, as it does not find replicas that have died.
+	// openEvery is how long Refresh may replace Open. Only Open finds replicas that have died.
 	openEvery = 5 * time.Minute
 )
 
@@ -37,7 +37,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		before.def = l.cfg.Definition
 	}
 	restoreFrom, certain, endedUpTo := l.remembered(before)
-	if before.Now.IsZero() { // it could not run a tick that is due later
+	if before.Now.IsZero() { // the first call; otherwise missing rights would show only when a tick is due
 		if err := l.lock.CheckRights(ctx, Rights{}.Needs()); err != nil {
 			return before, opError(op, l.name, err)
 		}
@@ -124,11 +124,11 @@ func (l *Ledger) remembered(st State) (restoreFrom, certain, endedUpTo string) {
 	}
 	last := st.Last.UnixMilli()
 	if st.Fresh {
-		return decimal(last), "", "" // only where the ledger begins
+		return decimal(last), "", "" // no tick has run since; this is only where the ledger began
 	}
 	ended := last
 	for _, open := range st.Open {
-		if open.Request == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
+		if open.Request == nil && !open.Triggered { // an open rerun does not mean that later ticks have not ended
 			ended = min(ended, open.Tick.UnixMilli()-1)
 		}
 	}
@@ -140,13 +140,13 @@ func (l *Ledger) remembered(st State) (restoreFrom, certain, endedUpTo string) {
 
 // state runs a script that replies with the state of part_state.lua.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 21
+	const head = 21 // elements before the open runs
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
 	}
 	if code, _ := answer[0].(int64); code != 1 || len(answer) < head || (len(answer)-head)%2 != 0 {
-		if len(answer) > 1 {
+		if len(answer) > 1 { // a refusal has only the code
 			code = 0
 		}
 		return st, cmp.Or(refusals[code], r.OddReply(answer))

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxOpen limits the open runs of Trigger, the open runs of TriggerAt, and for a Rerun all open runs.
+	// maxOpen is how many runs of Trigger may be open, how many of TriggerAt, and for a Rerun how many in all.
 	maxOpen = 100
 
 	maxPayload = 4096 // bytes
@@ -94,16 +94,16 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	return err
 }
 
-// Cancel ends a run or, if id is zero, all runs that are held, and returns which.
+// Cancel ends a run or, if id is zero, all runs with an attempt. It returns the canceled runs.
 func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
-	of := ""
+	tick := ""
 	if !id.Tick.IsZero() {
-		of = id.text()
+		tick = id.text()
 	}
-	return l.cancel(ctx, of)
+	return l.cancel(ctx, tick)
 }
 
-// CancelAt ends the run of that id.
+// CancelAt ends the run of TriggerAt with that id.
 func (l *Ledger) CancelAt(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return opError("cancel run", l.name, err)
@@ -144,7 +144,7 @@ func (l *Ledger) operate(ctx context.Context, op string, s *wire.Script, keys []
 	return runs, repeated, opError(op, l.name, err)
 }
 
-// act runs a script of an operator, and returns the runs that its reply names. repeated is as of lock.Client.Act.
+// act runs a script of an operator, and returns the runs that its reply names. repeated is the one of lock.Client.Act.
 func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeated bool, err error) {
 	answer, repeated, err := l.lock.Act(ctx, r, func(answer any) error {
 		list, _ := answer.([]any)

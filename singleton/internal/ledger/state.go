@@ -22,13 +22,13 @@ type State struct {
 	Now         time.Time
 	Last        time.Time // newest tick that runs, ran, or was skipped
 	LastSuccess time.Time // newest tick that succeeded
-	NewestRun   Span      // of the history
+	NewestRun   Span      // newest run in the history
 	Paused      bool
 	PausedSince time.Time
 	NewestPause Span              // newest pause that has ended
 	By          lockcore.Operator // of the newest pause or resume
-	// Settling is how long claims must wait after the ledger was restored: other replicas may know more, like a pause,
-	// and read at once. It is zero for a new job.
+	// Settling is how long claims must wait after the ledger was restored. Until then, the other replicas read it and
+	// add what they know, such as a pause. It is zero for a new job.
 	Settling time.Duration
 	// Begun is when the ledger was created: no tick up to then was claimed or skipped. It is zero if the ledger has lost
 	// data since.
@@ -45,8 +45,8 @@ type State struct {
 	Spec        string        // Config.Schedule of Active
 	TTL         time.Duration // of a lease on a run, in replicas of Active
 	Again       time.Duration // until the next read is due
-	Rescheduled time.Time     // change of the schedule; up to Last, no tick runs
-	Shared      time.Time     // first tick after Last in Spec and in Config.Schedule; for Open
+	Rescheduled time.Time     // since when no tick ran, up to Last, because the schedule changed
+	Shared      time.Time     // first tick after Last in Spec and in Config.Schedule; an argument of Open
 
 	replica string        // id of the caller
 	def     string        // definition of the caller
@@ -85,9 +85,9 @@ func (st *State) Run(id RunID) *OpenRun {
 	return nil
 }
 
-// ApplyRefusal brings a state of that age up to date after the refusal of a claim, and reports whether it
-// could. The refusal must explain all that has changed: the claimed tick may now be the newest tick,
-// and may have ended. Otherwise a message or the server's data was lost, and Open says more.
+// ApplyRefusal brings a state up to date after the refusal of a claim, and reports whether it could. age is the time
+// since the state was read. The refusal must explain all that has changed: the claimed tick may now be the newest tick,
+// and may have ended. Otherwise a message or the server's data was lost, and the caller must call Open.
 func (st *State) ApplyRefusal(e *ClaimError, age time.Duration) bool {
 	if run := st.Run(e.Open); run != nil && e.Status == ClaimBusy && e.Last.IsZero() {
 		run.Attempt, run.Holder, run.Left = e.Attempt, e.Holder, e.Left+age
@@ -114,11 +114,10 @@ func (st *State) ApplyRefusal(e *ClaimError, age time.Duration) bool {
 	return true
 }
 
-// ApplyMessage brings a state up to date after a message that a run has ended, and reports whether it could.
-// Messages can be forged, late or repeated. So the run only delays no other run. It stays open, for the end
-// of its lease and for a restored ledger, until an answer confirms its end. LastSuccess is
-// for display, and the next Open corrects it. The end of a later tick says nothing about the runs that
-// are open here. If none is, the next claim says the rest.
+// ApplyMessage brings a state up to date after a message that a run has ended, and reports whether it could. Messages
+// can be forged, late or repeated. So the run stays in Open, with its lease, until a reply confirms its end, but it
+// delays no other run. LastSuccess is for display, and the next Open corrects it. The end of a later tick says nothing
+// about the runs that are open here. If none is, the next claim brings the state up to date.
 func (st *State) ApplyMessage(id RunID, succeeded bool) bool {
 	if succeeded && !id.Triggered && !id.Tick.After(st.Last) {
 		st.succeeded(id.Tick)
@@ -190,6 +189,7 @@ func (st *State) readControl(text string) error {
 // Begins reports whether the run is one of TriggerAt without an attempt.
 func (r OpenRun) Begins() bool { return r.Attempt == 0 && r.Request != nil && r.Request.Due != "" }
 
+// readOpen reads an open run of part_state.lua.
 func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var e struct {
 		Run, Holder, Attempt, Token, Start string
@@ -221,8 +221,8 @@ type ClaimStatus int
 
 // The reasons to refuse a claim.
 const (
-	// ClaimBusy: Holder runs Open, and its lease ends in Left unless it is renewed, or has released Open, whose
-	// next attempt must wait for Left.
+	// ClaimBusy: Open is held by Holder, whose lease ends in Left unless it is renewed. Or Holder has released Open,
+	// and the next attempt must wait for Left.
 	ClaimBusy ClaimStatus = iota + 2
 	// ClaimDone: the tick has ended or was skipped.
 	ClaimDone
@@ -233,15 +233,15 @@ const (
 	ClaimPaused
 	// ClaimEarlier: Open is open and comes first.
 	ClaimEarlier
-	// ClaimStale: Last differs from the newest tick that the claim names.
+	// ClaimStale: the ledger's newest tick is Last, and not that of the caller's State.
 	ClaimStale
-	// ClaimRecorded: the holder died or released the run, and no attempt is left, or it was canceled. It is
-	// now recorded with Outcome.
+	// ClaimRecorded: the claim has ended the run with Outcome, because no attempt was left, it was canceled, or its
+	// payload was lost.
 	ClaimRecorded
 	// ClaimNoLedger: the ledger does not exist; call Open.
 	ClaimNoLedger
-	claimNewer
-	// ClaimLate: the claim's Until has passed.
+	claimNewer // the ledger has a newer schema: ErrNewerSchema
+	// ClaimLate: the argument until of Claim has passed.
 	ClaimLate
 	// ClaimSuperseded: another definition of the job is active.
 	ClaimSuperseded
