@@ -51,7 +51,7 @@ const (
 	Released   Ending = iota // another attempt may follow
 	Ended                    // the outcome is recorded
 	Superseded               // another replica has taken over, so the outcome is refused
-	Unrecorded               // the outcome may not be recorded
+	Unrecorded               // it is unknown whether the outcome is recorded
 )
 
 // A Result is the result of an attempt.
@@ -85,7 +85,7 @@ func (a *Attempt) Do(ctx, work context.Context) Result {
 	switch cause := a.Claim.Err(); {
 	case cause != nil:
 		a.Log.Error(withCause(err, cause), "run lost; another replica takes over", "attempt", number, "took", a.took)
-		a.Claim.Unsure = true // if the release fails, the next holder sets this itself
+		a.Claim.Unsure = true // stored by the release; without it, the next claim finds a dead holder
 		return a.release(ctx, err, true, 0)
 	case a.last(err) || a.Claim.Canceled() != nil:
 		return a.record(ctx, ledger.OutcomeFailed, err)
@@ -132,9 +132,8 @@ func (a *Attempt) pause() time.Duration {
 	return pauses.NextBackOff()
 }
 
-// record records the outcome of the run. If the server does not answer, it retries until
-// ctx has ended and the deadline for stopping has passed. The lease may expire meanwhile,
-// and another replica may run the tick again.
+// record records the outcome of the run. If the server does not answer, record retries until ctx has ended and the
+// deadline for stopping has passed. The lease may expire meanwhile, and another replica may run the tick again.
 func (a *Attempt) record(ctx context.Context, outcome string, failure error) Result {
 	recorded := a.Claim.Recorded(outcome)
 	log := a.Log.WithValues("attempt", a.Claim.Attempt, "outcome", recorded, "took", a.took)
@@ -142,7 +141,7 @@ func (a *Attempt) record(ctx context.Context, outcome string, failure error) Res
 	if failure != nil {
 		reason = failure.Error()
 	}
-	trying, stop := a.Deadline.Context(ctx, a.Deadline.Last()) // the reserve is for release
+	trying, stop := a.Deadline.Context(ctx, a.Deadline.Last()) // the last try is reserved for release
 	defer stop()
 	err := a.Claim.Complete(trying, outcome, reason)
 	switch {
@@ -196,14 +195,14 @@ func withCause(err, cause error) error {
 
 // outcomeUnknown reports whether err means that the work may have taken effect.
 func outcomeUnknown(err error) bool {
-	var says interface{ OutcomeUnknown() bool }
-	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &says) && says.OutcomeUnknown()
+	var unclear interface{ OutcomeUnknown() bool }
+	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &unclear) && unclear.OutcomeUnknown()
 }
 
-// permanent reports whether err means that no other attempt must be made.
+// permanent reports whether err means that no attempt may follow.
 func permanent(err error) bool {
-	var says interface{ Permanent() bool }
-	return errors.As(err, &says) && says.Permanent()
+	var final interface{ Permanent() bool }
+	return errors.As(err, &final) && final.Permanent()
 }
 
 // Protect calls work on its own goroutine and waits for its end. A panic becomes an error

@@ -20,11 +20,11 @@ type Underway struct {
 type work struct {
 	job   string
 	ctx   context.Context
-	ended time.Time // first observation that ctx had ended
+	ended time.Time // when ctx was first seen to have ended
 }
 
 // Begin adds work that runs under ctx until end is called.
-func (u *Underway) Begin(job string, ctx context.Context) (end func()) { //nolint:revive // it is about ctx
+func (u *Underway) Begin(job string, ctx context.Context) (end func()) { //nolint:revive // the job is the subject
 	w := &work{job: job, ctx: ctx}
 	u.mu.Lock()
 	if u.work == nil {
@@ -45,8 +45,8 @@ func (u *Underway) Begin(job string, ctx context.Context) (end func()) { //nolin
 	}
 }
 
-// observe records the end of the context. It calls Err, which compares with the clock: after a
-// suspension of the process no timer may have fired yet.
+// observe records that the context has ended. It calls Err, because after a suspension of the process no timer may have
+// fired yet: Err of a lease's context compares with the clock.
 func (w *work) observe() {
 	if w.ended.IsZero() && w.ctx.Err() != nil {
 		w.ended = time.Now()

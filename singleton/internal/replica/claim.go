@@ -15,11 +15,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/slots"
 )
 
-// grantedSlot returns a slot for a claim, or nil if the claim must wait. A grant then wakes the loop.
+// grantedSlot returns a slot for a claim, or nil if none is free: the loop then wakes when one is granted.
 func (f *follower) grantedSlot() *slots.Slot {
 	if f.slot == nil {
 		all := f.r.slots
-		if f.once != nil { // its caller may have a slot itself
+		if f.once != nil { // the caller of Once may be a run that has a slot
 			all = nil
 		}
 		f.slot = all.Request(f.wake.Send)
@@ -32,7 +32,7 @@ func (f *follower) grantedSlot() *slots.Slot {
 	return granted
 }
 
-// releaseSlot cancels the request for a slot if the last step does not wait for it.
+// releaseSlot cancels the request for a slot unless the last step waits for it.
 func (f *follower) releaseSlot() {
 	if !f.queued {
 		f.slot.Release()
@@ -48,6 +48,7 @@ func logged(id ledger.RunID) (key string, at time.Time) {
 	return "tick", id.Tick
 }
 
+// claim claims a run and starts an attempt. Its results are those of act.
 func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.Time) (again bool, pause time.Duration, err error) {
 	slot := f.grantedSlot()
 	if slot == nil {
@@ -83,7 +84,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.
 	return true, 0, nil
 }
 
-// attempt makes an attempt at a claimed run, and shows its result.
+// attempt makes an attempt at a claimed run, and reports its result to the metrics and to Ready.
 func (f *follower) attempt(ctx, work context.Context, def Definition, run *ledger.Claim, log logr.Logger) attempt.Result {
 	m := f.job.metrics
 	defer run.OnCancel(func(cause error) {
@@ -113,8 +114,8 @@ func (f *follower) attempt(ctx, work context.Context, def Definition, run *ledge
 	return result
 }
 
-// refused handles the refusal of a claim or a skip. It returns the refusal if the state does
-// not explain it, and otherwise whether the next step follows at once, or after which pause.
+// refused handles the refusal of a claim or a skip. Its results are those of act; the error is nil if the refusal
+// brings the state up to date.
 func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	f.freshness = stale
 	var refused *ledger.ClaimError
@@ -130,9 +131,9 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 		f.peerRan = time.Now()
 		// A message announces the end of the run; if its holder dies, the lease ends.
 		if f.def.AllowOverlap {
-			return true, 0, nil // other work need not wait for it
+			return true, 0, nil // other runs need not wait for this one
 		}
-		return false, min(readEvery, refused.Left+2*time.Millisecond), nil
+		return false, min(readEvery, refused.Left+2*time.Millisecond), nil // an early claim would be refused
 	case ledger.ClaimEarly:
 		f.freshness = partial
 		f.r.observe(id.Tick.Add(-refused.Left), sent, time.Now())
@@ -168,7 +169,7 @@ func (f *follower) countStart(run *ledger.Claim, log logr.Logger) {
 	}
 }
 
-// skip records ticks that do not run. They precede the tick that runs, if one does.
+// skip records ticks that do not run. Its results are those of act.
 func (f *follower) skip(ctx context.Context, s ledger.Skip) (again bool, pause time.Duration, err error) {
 	sent := time.Now()
 	if err := f.def.Ledger.Skip(ctx, f.state, s); err != nil {

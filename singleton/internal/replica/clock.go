@@ -11,8 +11,8 @@ import (
 // server's clock was set, or this machine was suspended, which stops the monotonic clock.
 type serverClock struct {
 	mu     sync.Mutex
-	base   time.Time     // server's time at the local time at
-	at     time.Time     // local, with a monotonic reading
+	base   time.Time     // server's time in the sample
+	at     time.Time     // local time of the sample, with a monotonic reading
 	spread time.Duration // largest possible error of base
 }
 
@@ -20,29 +20,30 @@ const (
 	// trustFor is how long a sample is used before a sample with a longer round trip replaces it.
 	trustFor = time.Minute
 
-	// grain is the difference that two samples may have beyond their round trips, and the longest wait of a replica after
-	// a tick, which keeps a claim from being early.
-	grain = time.Millisecond
+	// tolerance is the difference that two samples may have beyond their round trips and the drift of the clocks.
+	tolerance = time.Millisecond
+
+	maxSlack = time.Millisecond
 )
 
-// observe adds a sample: the server's clock showed now between sent and received. stepped
-// is the difference to the previous samples if this sample contradicts them, otherwise zero.
-func (c *serverClock) observe(now, sent, received time.Time) (stepped time.Duration) {
+// observe adds a sample: at an instant between sent and received, the server's clock showed the time shown. stepped is
+// the difference from the previous sample if the two contradict each other, otherwise zero.
+func (c *serverClock) observe(shown, sent, received time.Time) (stepped time.Duration) {
 	spread := received.Sub(sent) / 2
 	at := sent.Add(spread)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() {
 		age := at.Sub(c.at)
-		off := now.Sub(c.base.Add(age))
-		drift := age.Abs() / 1000
-		if off.Abs() > c.spread+spread+grain+drift {
+		off := shown.Sub(c.base.Add(age))
+		drift := age.Abs() / 1000 // the speeds of two clocks may differ by 0.1 %
+		if off.Abs() > c.spread+spread+tolerance+drift {
 			stepped = off
 		} else if spread > c.spread && age < trustFor {
 			return 0
 		}
 	}
-	c.base, c.at, c.spread = now, at, spread
+	c.base, c.at, c.spread = shown, at, spread
 	return stepped
 }
 
@@ -56,13 +57,12 @@ func (c *serverClock) now() (now time.Time, ok bool) {
 	return c.base.Add(time.Since(c.at)), true
 }
 
-// slack is how long to wait after an instant by this clock, so that the server's clock has
-// reached it when a request arrives. On a slow link the request itself takes longer than
-// grain.
+// slack is how long a claim waits after a tick is due by this clock, which may be ahead by spread: an early claim is
+// refused. maxSlack is enough, as a larger spread means a slow link, where the claim itself takes longer.
 func (c *serverClock) slack() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(c.spread, grain)
+	return min(c.spread, maxSlack)
 }
 
 // offset returns how far a wall clock that shows wall is ahead of the server's clock.

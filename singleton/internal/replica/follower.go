@@ -22,8 +22,8 @@ type follower struct {
 	readAt        time.Time // local time of the last read
 	freshness     freshness // of the state
 	peerRan       time.Time // last sign of a run on another replica
-	conflictSince time.Time // start of the current mix of definitions, or its last error
-	overdueTick   time.Time // first due tick that does not run; see checkAhead
+	conflictSince time.Time // start of the current mix of definitions, or last error about it
+	overdueTick   time.Time // first due tick that will not run; see checkAhead
 
 	running map[int64]*ledger.Claim // runs of this replica, by their keys
 	slot    *slots.Slot             // requested for the next claim
@@ -33,7 +33,7 @@ type follower struct {
 	wg   sync.WaitGroup
 }
 
-// freshness is what a follower may do with its state.
+// freshness says whether a follower must read its state before the next step.
 type freshness int
 
 const (
@@ -61,7 +61,7 @@ func (f *follower) readAfter() time.Duration {
 	return after
 }
 
-// holder returns the replica that had a run when the ledger was read, if there was one.
+// holder returns the replica that held a run when the ledger was read, or nothing.
 func (f *follower) holder(id ledger.RunID) string {
 	if open := f.state.Run(id); open != nil {
 		return open.Holder
@@ -86,7 +86,7 @@ func (f *follower) applyEvents() {
 		case e.returned != nil:
 			f.state.ApplyEnd(*e.end, e.succeeded)
 		default:
-			if f.running[e.end.Key()] == nil && f.state.Run(*e.end) != nil { // its own ends are also announced
+			if f.running[e.end.Key()] == nil && f.state.Run(*e.end) != nil { // not a run of this replica
 				f.peerRan = time.Now()
 			}
 			explained = f.state.ApplyMessage(*e.end, e.succeeded)
@@ -105,13 +105,13 @@ func (f *follower) applyEvents() {
 // show shows the state. succeeded is the newest tick whose success an answer of the ledger reports, or zero.
 func (f *follower) show(succeeded time.Time) {
 	if !succeeded.IsZero() {
-		f.ready.Recorded(succeeded) // another replica could record one since
+		f.ready.Recorded(succeeded) // so Ready forgets an earlier outcome that was refused
 	}
 	f.job.metrics.show(&f.state)
 }
 
-// showNext shows when the next tick is due. While ticks are due that do not run, it shows the first of
-// them, so that the job counts as overdue.
+// showNext shows when the next tick is due. While due ticks do not run (overdueTick), it shows the first of them, so
+// that the job counts as overdue.
 func (f *follower) showNext(next time.Time) {
 	if !f.overdueTick.IsZero() {
 		next = f.overdueTick

@@ -29,11 +29,11 @@ const readEvery = 30 * time.Second
 //
 // It returns when ctx ends, or when a step returns done.
 type loop struct {
-	wake       retry.Signal // takes the next step now
+	wake       retry.Signal // ends the pause
 	ready      *readiness.State
 	log        logr.Logger
 	reports    *readiness.Reports // of failures
-	persistent bool               // whether lasting failures are retried, too
+	persistent bool               // whether run also retries errors that are not temporary
 	pauses     retry.Backoff      // after failures
 	refused    *ledger.ClaimError // refusal of the latest step
 	refusals   retry.Backoff      // pauses after equal refusals
@@ -47,10 +47,10 @@ func newLoop(wake retry.Signal, ready *readiness.State, log logr.Logger, reports
 	}
 }
 
-// run takes steps. A step returns the pause before the next step. If it returns done, run
-// returns its error. An error without done is a failed request, and run continues. A *ledger.ClaimError
-// is a refusal that the state of the step does not explain, and the next step reads the ledger. If that step is refused
-// in the same way, the ledger is not what it should be, and nothing may change soon.
+// run takes steps. A step returns the pause before the next step. If it returns done, run returns its error. An error
+// without done is a failed request, and run continues. A *ledger.ClaimError is a refusal that does not bring the state
+// up to date, so the next step reads the ledger. If that step is refused in the same way, the ledger contradicts
+// itself, and run pauses.
 func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done bool, err error)) error {
 	for ctx.Err() == nil {
 		pause, done, err := step()
@@ -74,7 +74,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done b
 			}
 		case err == nil:
 			l.answered(pause)
-		case delayed != nil && ctx.Err() == nil: // a claim; other requests are answered
+		case delayed != nil && ctx.Err() == nil: // the server answers other requests, and delays claims
 			pause = delayed.Left
 			l.answered(pause)
 		case ctx.Err() != nil || !l.persistent && !lockcore.IsTemporary(err):

@@ -29,7 +29,7 @@ type metrics struct {
 	actions     *prometheus.CounterVec
 	offset      prometheus.Gauge
 
-	onlySums bool // whether counters have no name of a job
+	onlySums bool // whether counters and histograms are sums over all jobs
 }
 
 // newMetrics makes the collectors and registers them. Several Runners share the collectors of one Registerer.
@@ -86,12 +86,12 @@ func (m *metrics) words() map[*prometheus.CounterVec][]string {
 type jobMetrics struct {
 	*metrics
 	name string
-	// sum is the name in counters and histograms: empty with onlySums, so that a sum does not decrease when a job is
-	// removed.
+	// sum is the value of the label name of counters and histograms. With onlySums it is empty, so that a sum does not
+	// decrease when a job is removed.
 	sum string
 }
 
-// job returns the series of a job. The counters exist before the first event.
+// job returns the series of a job. It creates the counters, so that they exist before the first event.
 func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{m, name, name}
 	if m.onlySums {

@@ -14,10 +14,10 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// OnceEntries is the size of the history of a Once: the failures that are kept for the calls that wait for one.
+// OnceEntries is the size of the history of a Once. It holds failures for the calls that wait for their run.
 const OnceEntries = 20
 
-// A lastError is the error of work that is not attempted again.
+// A lastError is an error of work after which no attempt follows.
 type lastError struct{ error }
 
 func (e lastError) Unwrap() error   { return e.error }
@@ -30,14 +30,14 @@ func (e lastError) Permanent() bool { return true }
 //	a run has succeeded                         -> done
 //	another run has failed since the call began -> failed
 type once struct {
-	joined    bool
+	joined    bool   // whether step has read the history before
 	before    string // newest entry of the history when the call joined
 	requested bool   // whether the call has requested a run
 
-	token  uint64 // of the newest attempt here
-	err    error  // of the newest attempt here
-	done   bool
-	failed *ledger.Run
+	token  uint64      // of the newest attempt on this replica
+	err    error       // of the newest attempt on this replica
+	done   bool        // whether the call is over
+	failed *ledger.Run // failed run that the call waited for
 }
 
 type onceRun struct {
@@ -64,19 +64,19 @@ func (c *once) step(ctx context.Context, l *ledger.Ledger, state ledger.State) e
 	if err != nil {
 		return err
 	}
-	since := len(runs)
+	newer := len(runs) // entries since the call joined
 	if c.joined {
 		if i := slices.IndexFunc(runs, func(r onceRun) bool { return fmt.Sprint(r) == c.before }); i >= 0 {
-			since = i
+			newer = i
 		}
 	}
 	switch {
 	case len(runs) > 0 && runs[0].Outcome == ledger.OutcomeSucceeded, state.Outcome == ledger.OutcomeSucceeded:
 		c.done = true
 		return nil
-	case c.joined && since > 0:
-		c.done, c.failed = true, &runs[since-1].Run
-		if c.failed.Token != strconv.FormatUint(c.token, 10) { // it ended elsewhere
+	case c.joined && newer > 0:
+		c.done, c.failed = true, &runs[newer-1].Run
+		if c.failed.Token != strconv.FormatUint(c.token, 10) { // it ended on another replica
 			c.err = nil
 		}
 		return nil
@@ -90,7 +90,7 @@ func (c *once) step(ctx context.Context, l *ledger.Ledger, state ledger.State) e
 	if len(runs) > 0 {
 		err = l.Rerun(ctx, runs[0].id, true)
 	} else {
-		_, err = l.TriggerAt(ctx, "once/"+state.Outcome, time.UnixMilli(1), "") // now, in all replicas
+		_, err = l.TriggerAt(ctx, "once/"+state.Outcome, time.UnixMilli(1), "") // a past instant means now
 	}
 	for _, changed := range []error{ledger.ErrNotEnded, ledger.ErrSucceeded, ledger.ErrNoRun} { // since it was read
 		if errors.Is(err, changed) {

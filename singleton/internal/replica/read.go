@@ -17,12 +17,12 @@ var (
 	errLedgerAhead    = errors.New("singleton: ledger ahead of the server's clock")
 )
 
-// rolloutWithin is how long a rollout may take. An error is logged each time that it passes while a job has replicas of
-// two definitions.
+// rolloutWithin is how long a rollout may take. While a job has replicas of two definitions, an error is logged each
+// time that rolloutWithin has passed.
 const rolloutWithin = 10 * time.Minute
 
-// read reads the ledger. The request contains the former state. If the ledger was lost, a new
-// ledger begins after the last tick in this state that has ended.
+// read reads the ledger. The request contains the former state: if the ledger was lost, a new one begins after the last
+// tick that has ended in the former state.
 func (f *follower) read(ctx context.Context) error {
 	before := f.state
 	if now, ok := f.r.clock.now(); ok {
@@ -63,9 +63,9 @@ func (f *follower) read(ctx context.Context) error {
 	return nil
 }
 
-// checkAhead checks whether ticks are due that will not run, because the ledger has accounted for
-// them: the server's clock was ahead, and was then set right. One tick may have run just before
-// a clock was set back. From two on, the job is not ready.
+// checkAhead checks whether ticks will not run because the ledger has accounted for them too early: the server's clock
+// was ahead, and was then set right. A single tick may have run just before the clock was set back a little. With two
+// such ticks, the job is not ready.
 func (f *follower) checkAhead() {
 	first := f.def.Schedule.Next(f.state.Now).UTC()
 	if first.IsZero() || !first.Before(f.state.Last) {

@@ -1,5 +1,5 @@
-// Package replica runs the ticks of jobs on this replica. A Replica has what its jobs share, a Job what its definitions
-// share, and a follower decides what this replica does next for one Job:
+// Package replica runs the ticks of jobs on this replica, for package singleton. A Replica has what its jobs share. A
+// Job stays when its definition is replaced. A follower decides what this replica does next for one Job:
 //
 //	read the ledger -> claim the open runs that nobody holds -> plan the due ticks
 //	  -> claim or skip -> start the run
@@ -32,7 +32,7 @@ type Config struct {
 	MaxConcurrentRuns      int
 }
 
-// A Replica has what its jobs share.
+// A Replica runs jobs in this process, and has what they share.
 type Replica struct {
 	// Wall is this machine's clock, for a metric only.
 	Wall     func() time.Time
@@ -63,8 +63,8 @@ func New(client *lockcore.Client, cfg Config) (*Replica, error) {
 // ClockOffset returns how far this machine's clock is ahead of the server's.
 func (r *Replica) ClockOffset() time.Duration { return r.clock.offset(r.Wall()) }
 
-// observe takes a sample of the server's clock. After a step, other ticks may be due, or the ledger may be ahead, in
-// all jobs.
+// observe takes a sample of the server's clock. If the clock has stepped, other ticks may be due, or ledgers may be
+// ahead of the clock, so all jobs are woken.
 func (r *Replica) observe(now, sent, received time.Time) {
 	if step := r.clock.observe(now, sent, received); step.Abs() >= time.Second {
 		r.log.Info("server clock stepped, or this machine was suspended; following the server clock", "step", step)
@@ -77,7 +77,7 @@ func (r *Replica) observe(now, sent, received time.Time) {
 	r.metrics.offset.Set(r.ClockOffset().Seconds())
 }
 
-// A Definition is a definition of a job.
+// A Definition says when a job runs, what its work is, and where its ledger is.
 type Definition struct {
 	plan.Policy
 	attempt.Limits
@@ -100,10 +100,10 @@ type Job struct {
 
 // An event is news about a job. Without any field, everything may have changed.
 type event struct {
-	updated   bool
-	returned  *ledger.Claim // run of this replica
+	updated   bool          // the definition was replaced
+	returned  *ledger.Claim // run of this replica whose attempt is over
 	end       *ledger.RunID // recorded end of a run
-	succeeded bool
+	succeeded bool          // outcome of end
 }
 
 // NewJob returns a job that does not run yet.

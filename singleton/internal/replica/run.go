@@ -18,11 +18,11 @@ var (
 	ErrRemoved  = errors.New("singleton: the job was removed from the runner")
 )
 
-// Run runs the job until ctx ends and its runs have returned. Only one Run of a job may be under way.
+// Run runs the job until ctx ends, and waits until its work has returned. Only one Run of a job may be under way.
 func (j *Job) Run(ctx context.Context) { _ = j.newFollower().follow(ctx) }
 
-// Once does the work of a definition once for all replicas. If the run has failed, it returns the entry of the history
-// and the error of the work, if that was done here.
+// Once does the work of a definition once for all replicas. If the run has failed, Once returns its entry of the
+// history and, if the work was done on this replica, the error of the work.
 func (r *Replica) Once(ctx context.Context, def Definition) (failed *ledger.Run, err error) {
 	c := &once{}
 	j := r.NewJob(c.observed(ctx, r.log, def))
@@ -44,7 +44,7 @@ func (r *Replica) Once(ctx context.Context, def Definition) (failed *ledger.Run,
 	return nil, err
 }
 
-// follow runs the job until ctx ends or a call of Once is done, and its runs have returned.
+// follow runs the job until ctx ends or a call of Once is done, and waits until its work has returned.
 func (f *follower) follow(ctx context.Context) error {
 	cfg := f.r.cfg
 	var done func()
@@ -64,7 +64,7 @@ func (f *follower) follow(ctx context.Context) error {
 	defer f.leave(ctx)
 	defer func() { f.queued = false; f.releaseSlot() }()
 	defer f.def.Ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.job.post(event{end: end, succeeded: succeeded}) })()
-	defer f.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
+	defer f.ready.Run(ctx)() // after the end of ctx, the job claims nothing, so it is not ready
 	return f.run(ctx, func() (pause time.Duration, done bool, err error) {
 		pause, err = f.step(ctx, work)
 		return pause, f.once != nil && f.once.done, err

@@ -10,8 +10,7 @@ import (
 
 // step acts until nothing is left to do now, and returns the pause before the next step.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
-	// Without a message, the state need not be read again, because a claim with an old state
-	// is refused.
+	// Before that time, only a message causes a read: a claim with an old state is refused.
 	if time.Since(f.readAt) >= f.readAfter() && f.freshness != stale {
 		f.freshness = expired
 	}
@@ -30,16 +29,15 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 		f.freshness = stale
 		return 0, err
 	}
-	// Messages must not postpone the read: the others consider a replica without reads
-	// dead.
+	// Messages must not postpone the next read: a replica that does not read counts as dead.
 	return min(pause, max(0, f.readAfter()-time.Since(f.readAt))), nil
 }
 
-// act does one thing: it claims an open run that nobody holds, or claims or skips due ticks. again
-// reports whether there may be more to do at once; if not, pause is the time until then.
+// act does one thing: it claims an open run that nobody holds, or claims or skips due ticks. again reports whether it
+// must be called again at once. Otherwise pause is the time until the next step.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
 	pause = f.readAfter()
-	exclusive, blocked := !f.def.AllowOverlap, false // by an earlier run
+	exclusive, blocked := !f.def.AllowOverlap, false // blocked: an earlier run must end first
 	if f.state.Superseded || exclusive && len(f.running) > 0 {
 		return false, pause, nil
 	}
@@ -68,8 +66,8 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case f.running[open.Key()] != nil, open.Begins() && f.state.Paused:
 		case left > 0:
 			blocked = blocked || !open.EndAnnounced && !waits
-			pause = min(pause, min(left, readEvery)+2*time.Millisecond)
-		case open.EndAnnounced: // as a message says, which may be forged
+			pause = min(pause, min(left, readEvery)+2*time.Millisecond) // an early claim would be refused
+		case open.EndAnnounced: // but the ledger had the run open, so the message may be forged
 			f.freshness = stale
 			return true, 0, nil
 		case blocked && exclusive:
@@ -81,7 +79,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 			free = append(free, open.RunID)
 		}
 	}
-	if len(free) > 0 { // any, so that replicas seldom claim the same one
+	if len(free) > 0 { // a random one, so that replicas seldom claim the same one
 		return f.claim(ctx, work, free[rand.IntN(len(free))], time.Time{})
 	}
 	if f.state.Paused || blocked && exclusive || f.once != nil {
@@ -93,7 +91,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	now, _ := f.r.clock.now()
 	p := f.def.Plan(&f.state, now)
 	switch {
-	case p.Skip != nil && f.freshness != complete: // the reason depends on when the last run ended
+	case p.Skip != nil && f.freshness != complete: // the reason for the skip depends on when the last run ended
 		f.freshness = stale
 		return true, 0, nil
 	case p.Skip != nil:
@@ -107,6 +105,6 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	return false, pause, nil
 }
 
-// stepBack is how long the replica that has made an attempt leaves the next one to others, as the fault may be its own,
-// and how long the others leave a request to the replica whose run has ended, as one claim is enough.
+// stepBack is how long a replica leaves a claim to others. After an attempt, its replica leaves the next one to others,
+// as the fault may be its own. After a run, the others leave a new request to its replica, as one claim is enough.
 const stepBack = 100 * time.Millisecond
