@@ -66,16 +66,16 @@ type Config struct {
 //     week SUN to SAT; Sunday is 0 or 7.
 //   - Days of month can also be L, the last day; 15W, the day from Monday to Friday that is nearest to the 15th in its
 //     month; and LW. Days of the week can be FRI#2 or 5#2, the second Friday, and FRIL or 5L, the last one.
-//   - A field H is one value, and H/n each nth one from one of the first n values. They follow from cfg.Name, so that
-//     jobs with one expression have their ticks at different times. As a day of month, H is at most 28. Of n values, in
-//     their order, it is number h mod n, from 0. h is the first eight bytes, as a big-endian number, of the SHA-256
-//     of the field's name in English, a space and cfg.Name, such as "day of month backup". So the fields are
-//     independent of each other: "H H * * *" reaches every minute of a day.
+//   - A field H is one value. H/n is one of the first n values and each nth one after it. The value follows from
+//     cfg.Name, so that jobs with the same expression have their ticks at different times. As a day of month, H is at
+//     most 28. Of n values, in their order, number h mod n is taken, from 0. h is the first eight bytes, as a
+//     big-endian number, of the SHA-256 of the field's name in English, a space and cfg.Name, such as "day of month
+//     backup". So the fields are independent of each other: "H H * * *" reaches every minute of a day.
 //   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
-//   - @every D, such as @every 90s: an instant in each D since the Unix epoch (1970-01-01 00:00 UTC), whenever the replicas
-//     start. It follows from cfg.Name as H does, so that jobs with one interval are due at different times. It is h mod D in
-//     milliseconds after each multiple of D, with the word "interval" for the field; without a name, it is the multiple.
-//     D is at least 100 ms and a whole number of milliseconds.
+//   - @every D, such as @every 90s: an instant in each D since the Unix epoch (1970-01-01 00:00 UTC), whenever the
+//     replicas start. It follows from cfg.Name as H does, so that jobs with the same interval are due at different
+//     times: h mod D in milliseconds after each multiple of D, with the word "interval" for the field; without a name,
+//     at the multiple. D is at least 100 ms and a whole number of milliseconds.
 //   - @never: no ticks. The job runs only when it is triggered.
 //
 // CRON_TZ=ZONE before a text replaces cfg.TimeZone.

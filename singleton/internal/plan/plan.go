@@ -1,4 +1,4 @@
-// Package plan decides which due ticks of a job run and which are skipped.
+// Package plan decides which due ticks of a job run and which are skipped. Package replica acts on its plans.
 package plan
 
 import (
@@ -10,9 +10,9 @@ import (
 
 // The reasons for skipped ticks, as recorded in the ledger.
 const (
-	SkipMissed   = "missed"   // CatchUp runs another tick
+	SkipMissed   = "missed"   // due while no replica ran the job, and not selected by CatchUp
 	SkipOverlap  = "overlap"  // due during an earlier run
-	SkipDeadline = "deadline" // StartingDeadline was over
+	SkipDeadline = "deadline" // not begun within StartingDeadline
 	SkipPaused   = "paused"   // due while the job was paused
 )
 
@@ -39,29 +39,28 @@ const (
 	// mostTicks limits the ticks of one plan; the next plan continues.
 	mostTicks = 100_000
 
-	// kept is the number of due ticks that a plan keeps: those that may run, and the one
-	// before them.
+	// kept is how many of the newest due ticks a plan needs one by one: those that may run, and the one before them.
 	kept = MostCatchUp + 1
 )
 
-// dueTicks are the ticks that are due. It keeps the newest individually, and the oldest as one Skip as long as the
-// reason to skip them is the same.
+// dueTicks are the ticks that are due. It has the newest ones one by one. It has the oldest ones as one Skip, up to the
+// first tick with another reason.
 type dueTicks struct {
 	count  int
-	newest []time.Time
-	first  ledger.Skip // oldest ticks, all with one reason
-	mixed  bool        // whether later ticks have another reason
+	newest []time.Time // at least kept, if there are as many
+	oldest ledger.Skip // oldest ticks, all with one reason
+	mixed  bool        // whether a later tick has another reason
 }
 
 // add adds a tick with the reason that is recorded if it is skipped.
 func (d *dueTicks) add(tick time.Time, reason string) {
 	if d.count == 0 {
-		d.first = ledger.Skip{First: tick, Reason: reason}
+		d.oldest = ledger.Skip{First: tick, Reason: reason}
 	}
-	d.mixed = d.mixed || reason != d.first.Reason
+	d.mixed = d.mixed || reason != d.oldest.Reason
 	if !d.mixed {
-		d.first.Last = tick
-		d.first.Count++
+		d.oldest.Last = tick
+		d.oldest.Count++
 	}
 	d.count++
 	if len(d.newest) == 2*kept {
@@ -70,10 +69,10 @@ func (d *dueTicks) add(tick time.Time, reason string) {
 	d.newest = append(d.newest, tick)
 }
 
-// skipped returns one Skip for all but the newest n ticks, or nil if there are no others.
-// If they have several reasons, it covers only the first, and all is false.
+// skipped returns one Skip for all ticks but the newest n, or nil if there are only n. If these ticks have several
+// reasons, the Skip has only those before the second reason, and all is false.
 func (d *dueTicks) skipped(n int) (skip *ledger.Skip, all bool) {
-	s := d.first
+	s := d.oldest
 	switch others := d.count - n; {
 	case others == 0:
 		return nil, true
@@ -97,14 +96,14 @@ func (p *Policy) Plan(state *ledger.State, now time.Time) Plan {
 			break
 		}
 		due.add(tick, p.reason(tick, now, state))
-		if due.count == mostTicks || due.mixed && due.count-due.first.Count == kept {
-			// More ticks than CatchUp allows: skip those first, then plan again.
+		if due.count == mostTicks || due.mixed && due.count-due.oldest.Count == kept {
+			// More ticks than CatchUp can run. Their oldest ones are skipped, and the next plan continues.
 			plan.Skip, _ = due.skipped(kept)
 			return plan
 		}
 		tick = p.Schedule.Next(tick).UTC()
 	}
-	limit, n := p.StartingDeadline, 1
+	limit, n := p.StartingDeadline, 1 // n of the newest ticks may run, the oldest of these first
 	if p.CatchUpAll {
 		n = MostCatchUp
 	}
@@ -123,6 +122,7 @@ func (p *Policy) Plan(state *ledger.State, now time.Time) Plan {
 	return plan
 }
 
+// reason returns why a due tick is skipped if it does not run.
 func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {
 	switch {
 	case state.NewestPause.Contains(tick):
@@ -135,8 +135,8 @@ func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {
 	return SkipMissed
 }
 
-// Shared returns the first tick that both this schedule and the ledger's have after the newest accounted tick. It is
-// still due when this schedule takes over. The zero time means that there is none before until.
+// Shared returns the first tick after the newest accounted tick that this schedule and the one in the ledger have, or
+// the zero time if there is none before until. Such a tick runs although the schedule changes.
 func (p *Policy) Shared(job string, state *ledger.State, until time.Time) time.Time {
 	if state.Spec == p.Schedule.String() {
 		return time.Time{}
@@ -161,7 +161,7 @@ func (p *Policy) Shared(job string, state *ledger.State, until time.Time) time.T
 func Retention(s ticks.Schedule) time.Duration {
 	const most = 50 * 365 * 24 * time.Hour
 	if s.Next(time.Now()).IsZero() {
-		return 365 * 24 * time.Hour // it is only triggered
+		return 365 * 24 * time.Hour // without ticks, the job is only triggered
 	}
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }

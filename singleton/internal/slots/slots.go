@@ -1,4 +1,4 @@
-// Package slots limits the runs that a replica has at a time.
+// Package slots limits the runs that a replica has at a time: singleton.Config.MaxConcurrentRuns.
 package slots
 
 import (
@@ -9,11 +9,11 @@ import (
 // Slots are the runs that a replica may have at a time. They are granted in the order of the requests.
 type Slots struct {
 	mu    sync.Mutex
-	free  int
+	free  int     // slots that nobody has
 	queue []*Slot // requests that wait
 }
 
-// New returns n slots; nil, which has no limit, if n is 0.
+// New returns n slots. If n is 0, it returns nil, which has no limit.
 func New(n int) *Slots {
 	if n == 0 {
 		return nil
@@ -25,10 +25,10 @@ func New(n int) *Slots {
 type Slot struct {
 	slots   *Slots // nil if there is no limit
 	granted bool   // guarded by slots.mu
-	wake    func() // called by a grant that had to wait
+	wake    func() // called when the request is granted after a wait
 }
 
-// Request requests a slot.
+// Request requests a slot. If the request must wait, wake is called when it is granted.
 func (s *Slots) Request(wake func()) *Slot {
 	if s == nil {
 		return &Slot{granted: true}

@@ -10,16 +10,16 @@ import (
 type cronCalendar struct {
 	minute, hour, dom, month, dow uint64
 
-	domRules, dowRules []dayRule // further days of the two fields
-	eitherDay          bool      // whether dom or dow suffices
+	domRules, dowRules []dayRule // items with L, W or # of the two fields
+	eitherDay          bool      // whether a day must match only one of the two fields
 }
 
-// lastCronYear is the last year that is searched: the year after the last tick, because the wall clock may be
-// ahead of UTC.
+// lastCronYear is the last year that is searched. The last tick is in the year before, but the wall clock may be ahead
+// of UTC.
 const lastCronYear = 10000
 
-// next returns the first matching wall time at or after wall, or false if there is none up to lastCronYear.
-// It advances a month at a time with the bit sets, so a rare date is cheap, too.
+// next returns the first matching wall time at or after wall, or false if there is none up to lastCronYear. Bit sets
+// let it advance a month at a time, so a rare date is cheap, too.
 func (c *cronCalendar) next(wall int64) (int64, bool) {
 	from := time.Unix(wall+floorMod(-wall, 60), 0).UTC()
 	year, month, day := from.Date()
@@ -88,10 +88,10 @@ type dayRule func(first time.Weekday, length int) int
 
 func lastDay(_ time.Weekday, length int) int { return length }
 
-// nthWeekday returns the rule for the nth day of the week of; 0 means the last.
-func nthWeekday(of, nth int) dayRule {
+// nthWeekday returns the rule for the nth given day of the week in a month; 0 means the last one.
+func nthWeekday(weekday, nth int) dayRule {
 	return func(first time.Weekday, length int) int {
-		day := 1 + (of-int(first)+7)%7 // the first in the month
+		day := 1 + (weekday-int(first)+7)%7 // the first one in the month
 		if nth == 0 {
 			return day + (length-day)/7*7
 		}

@@ -11,7 +11,7 @@ type cronSchedule struct {
 	calendar cronCalendar
 	loc      *time.Location
 	skipGaps bool
-	wildHour bool   // whether the hour field starts with "*"
+	wildHour bool   // whether the hour field starts with "*": see schedule.Parse
 	fields   string // for String
 }
 
@@ -54,7 +54,7 @@ func (s *cronSchedule) Next(t time.Time) time.Time {
 	return next
 }
 
-// nextShown returns the first instant after t whose wall-clock time is in the calendar.
+// nextShown returns the first instant after t at which the wall clock shows a time of the calendar.
 func (s *cronSchedule) nextShown(t int64) (int64, bool) {
 	search := wallSearch{calendar: &s.calendar}
 	for from := t + 1; ; {
@@ -70,11 +70,11 @@ func (s *cronSchedule) nextShown(t int64) (int64, bool) {
 	}
 }
 
-// nextReached returns the first instant after t at which the wall clock shows, for the first time,
-// a time of the calendar or one later than it.
+// nextReached returns the first instant after t at which the wall clock has reached a time of the calendar: it shows
+// that time, or a later one, for the first time.
 //
 // It iterates over the periods of constant offset. least is the earliest wall-clock time that the clock has not reached
-// yet. As least never decreases, a time that the clock shows twice counts once.
+// yet. least never decreases, so a time that the clock shows twice counts once.
 func (s *cronSchedule) nextReached(t int64) (int64, bool) {
 	search := wallSearch{calendar: &s.calendar}
 	least := int64(-farAway)
@@ -117,7 +117,7 @@ func (s *cronSchedule) String() string {
 	return text
 }
 
-// wallSearch caches the last result of a calendar, as a rare date may be many clock changes away.
+// wallSearch caches the last result of a calendar: before a rare date, each clock change repeats the search.
 type wallSearch struct {
 	calendar   *cronCalendar
 	from, wall int64

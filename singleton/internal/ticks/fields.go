@@ -16,11 +16,11 @@ const cronFieldCount = 5
 type cronField struct {
 	name     string
 	min, max int
-	names    []string // of the values from min on
-	spread   int      // greatest value of H
+	names    []string // names of the values from min on
+	maxH     int      // greatest value that H stands for
 
-	// rule parses an item with L, W or #. It returns nil for other items, and is nil for fields without these items.
-	rule func(f *cronField, item string) dayRule
+	// special parses an item with L, W or #. It returns nil for other items, and is nil for fields without such items.
+	special func(f *cronField, item string) dayRule
 }
 
 func cronFields() [cronFieldCount]cronField {
@@ -40,8 +40,8 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 	var rules [cronFieldCount][]dayRule
 	for i, f := range cronFields() {
 		for item := range strings.SplitSeq(fields[i], ",") {
-			if f.rule != nil {
-				if day := f.rule(&f, strings.ToUpper(item)); day != nil {
+			if f.special != nil {
+				if day := f.special(&f, strings.ToUpper(item)); day != nil {
 					rules[i] = append(rules[i], day)
 					continue
 				}
@@ -93,7 +93,7 @@ func (f *cronField) ruleOfWeekdays(item string) dayRule {
 	return nthWeekday(n%7, number)
 }
 
-// spread replaces H in the fields by the value that pick chooses from the first n.
+// spread replaces H in the fields. pick chooses the value of a field: its index among the first n values.
 func spread(fields []string, pick func(f *cronField, n int) int) (values []string, err error) {
 	for i, f := range cronFields() {
 		step, found := strings.CutPrefix(fields[i], "H")
@@ -101,7 +101,7 @@ func spread(fields []string, pick func(f *cronField, n int) int) (values []strin
 			values = append(values, fields[i])
 			continue
 		}
-		every := f.spread - f.min + 1
+		every := f.maxH - f.min + 1
 		if step != "" {
 			n, ok := digits(strings.TrimPrefix(step, "/"))
 			if !ok || step[0] != '/' || n < 1 || n > every {
@@ -114,16 +114,16 @@ func spread(fields []string, pick func(f *cronField, n int) int) (values []strin
 		}
 		first := f.min + pick(&f, every)
 		text := strconv.Itoa(first)
-		if first+every <= f.spread {
-			text += fmt.Sprintf("-%d/%d", f.spread, every)
+		if first+every <= f.maxH {
+			text += fmt.Sprintf("-%d/%d", f.maxH, every)
 		}
 		values = append(values, text)
 	}
 	return values, nil
 }
 
-// pickBy returns a function that picks by a name, for each field independently. All releases must pick the same, as
-// schedule.Parse documents.
+// pickBy returns the pick for spread that follows from a name, independently for each field. All releases must pick the
+// same: schedule.Parse documents the rule.
 func pickBy(name string) func(f *cronField, n int) int {
 	if name == "" {
 		return nil
@@ -144,7 +144,7 @@ func (f *cronField) parse(item string) (set uint64, rule string) {
 	values, step, stepped := strings.Cut(item, "/")
 	low, high, ranged := strings.Cut(values, "-")
 	if ranged && (low == "" || high == "") {
-		low, ranged = values, false // an error that shows what was written
+		low, ranged = values, false // so the error shows the whole item
 	}
 	from, to := f.min, f.max
 	if values != "*" {
@@ -184,7 +184,7 @@ func (f *cronField) parse(item string) (set uint64, rule string) {
 	return set, ""
 }
 
-// value returns the number that a number or a name stands for, or the rule that it breaks.
+// value returns the number that text, a number or a name, stands for, or the rule that text breaks.
 func (f *cronField) value(text string) (n int, rule string) {
 	n, ok := digits(text)
 	if !ok && f.names != nil {

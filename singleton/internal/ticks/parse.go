@@ -54,7 +54,7 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 		return nil, err
 	}
 	s, err := parseCron(spec, values, cfg)
-	// The name must not decide whether the text is accepted.
+	// The name must not decide whether the text is accepted, so all months that H can be are tried.
 	for m := 0; err == nil && m < 12 && strings.HasPrefix(fields[3], "H"); m++ {
 		values, _ = spread(fields, func(_ *cronField, n int) int { return m % n })
 		if _, none := parseCron(spec, values, cfg); none != nil {
@@ -64,7 +64,7 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 	return s, err
 }
 
-// Read parses the String of the schedule of a job.
+// Read parses the String of a job's schedule. name is the name of the job.
 func Read(text, name string) (Schedule, error) {
 	fields, zone, ok := strings.Cut(text, " in ")
 	if !ok {
@@ -98,8 +98,8 @@ func (never) Next(time.Time) time.Time { return time.Time{} }
 
 func (never) String() string { return "@never" }
 
-// minEvery is the shortest interval. A claim takes a round trip or two, which must be short compared to the interval.
-// The limit is below a second because schedules of less than a second keep tests short.
+// minEvery is the shortest interval: a claim takes a round trip or two, and the interval must be much longer. The limit
+// is below a second so that tests with a schedule are short.
 const minEvery = 100 * time.Millisecond
 
 // parseEvery parses the arguments of @every in spec. The phase follows from the name.
@@ -124,7 +124,7 @@ func parseEvery(spec string, args []string, name string) (Schedule, error) {
 	return s, nil
 }
 
-// everySchedule ticks phase milliseconds after each multiple of millis since the Unix epoch.
+// everySchedule has a tick phase milliseconds after each multiple of millis since the Unix epoch.
 type everySchedule struct{ millis, phase int64 }
 
 // Next implements Schedule.
@@ -141,7 +141,7 @@ func (s everySchedule) Next(t time.Time) time.Time {
 	return time.UnixMilli(next).UTC()
 }
 
-// String implements Schedule. It leaves out the phase, which the name of a job gives.
+// String implements Schedule. It leaves out the phase, because Read gets the phase from the name of the job.
 func (s everySchedule) String() string {
 	return "@every " + (time.Duration(s.millis) * time.Millisecond).String()
 }

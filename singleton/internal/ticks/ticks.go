@@ -23,19 +23,19 @@ type Schedule interface {
 	String() string
 }
 
-// Config is schedule.Config, checked.
+// Config has the fields of schedule.Config, checked.
 type Config struct {
 	TimeZone *time.Location // default UTC
-	SkipGaps bool
-	Name     string
+	SkipGaps bool           // whether Gap is GapSkip
+	Name     string         // name of the job
 }
 
 func refuse(field, value, rule string) *noonlock.ConfigError {
 	return &noonlock.ConfigError{Package: "schedule", Field: field, Value: input.Quote(value), Rule: rule}
 }
 
-// clampInstant limits t to the years that have ticks. Earlier times become the zero Time, which is therefore never a
-// tick. ok is false if t is after all ticks.
+// clampInstant limits the argument of Next to the years that have ticks. Earlier times become the zero Time: ticks come
+// after it. ok is false if t is after all ticks.
 func clampInstant(t time.Time) (clamped time.Time, ok bool) {
 	if t.Before(time.Time{}) {
 		return time.Time{}, true

@@ -52,7 +52,8 @@ const (
 	inSeconds = "-07:00:00"
 )
 
-// zoneText returns the name of a zone, or its offset if that is constant and the name does not stand for it.
+// zoneText returns the name of a zone. If the offset is constant and the name is not that of a zone with this offset,
+// it returns the offset.
 func zoneText(loc *time.Location) string {
 	epoch := time.Unix(0, 0)
 	if !constant(epoch.In(loc)) {
