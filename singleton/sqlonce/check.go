@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Check returns an error if Do could not do its work now. It executes the statements of Do for the present
-// instant, and then fn, in a transaction that it always rolls back. It fails if the marker is not found again, or if a
-// smaller token is accepted. fn may be nil. Otherwise fn writes rows as the work does, through tx only.
+// Check returns an error if Do could not do its work now. It executes the statements of Do for the present instant, and
+// then fn, in a transaction that it always rolls back. It fails if the marker is not found again, or if a smaller token
+// is accepted. fn may be nil; otherwise it writes rows as the work does, through tx only.
 //
 // Use it for readiness: a ping also succeeds on a server that is read-only, without the
 // tables or rights, or with tables that do not store the rows (ErrNotStored). Call it at a
@@ -44,7 +44,8 @@ func (o *Once) check(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	if _, err := o.admit(ctx, s, m); err != nil {
 		return err
 	}
-	// A second run of the tick must find the marker of the first one, and then the first one must be refused.
+	// A second run of the tick must find the marker of the first run. Then the first run, with its smaller token, must
+	// be refused.
 	second := m
 	second.Token++
 	if prior, err := o.admit(ctx, s, second); err != nil || prior == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A class says what an error of the database means for the transaction.
+// A class says whether a transaction may be committed although the database returned an error.
 type class int
 
 const (
-	unclear  class = iota // may be committed: a broken connection, an error without a code
+	unclear  class = iota // may be committed, for example after a broken connection
 	conflict              // not committed because of another transaction
 	undone                // not committed, as the server has confirmed
 )
@@ -44,7 +44,7 @@ func (d Dialect) classify(err error) class {
 			return undone
 		}
 	case SQLite:
-		switch number & 0xff { // the rest is the extended code
+		switch number & 0xff { // without the extended code
 		case 5, 6: // busy, locked
 			return conflict
 		case 19: // constraint, among them deferred ones
@@ -79,23 +79,23 @@ func (d Dialect) isDuplicate(err error) bool {
 	return d == MySQL && number == 1062
 }
 
-// untouched reports whether another try may succeed after an error before COMMIT.
-func (o *Once) untouched(err error) bool {
+// mayRetry reports whether a new transaction may succeed after err, an error before COMMIT.
+func (o *Once) mayRetry(err error) bool {
 	return o.dialect.classify(err) == conflict || errors.Is(err, driver.ErrBadConn) // closed in the pool
 }
 
-// tries limits the transactions of one call.
-const tries = 5
+// mostTries limits the transactions of one call, except on SQLite: see persist.
+const mostTries = 5
 
-// persist calls attempt until it returns false, with pauses that double from 10 ms to 160 ms. In each conflict one
-// transaction commits, so all of them commit eventually. On SQLite all writers of the file compete for one lock without
-// a queue, so there persist retries until the lock timeout is over.
+// persist calls attempt up to mostTries times, while it returns an error and again. The pauses double from 10 ms to 160
+// ms. In each conflict one transaction commits, so all of them commit eventually. On SQLite, all writers of the file
+// compete for one lock without a queue. There persist retries until the lock timeout is over.
 func (o *Once) persist(ctx context.Context, attempt func() (again bool, err error)) error {
 	start := time.Now()
 	pauses := retry.Growing(10*time.Millisecond, 160*time.Millisecond, 2, 0)
 	for try := 1; ; try++ {
 		again, err := attempt()
-		enough := try >= tries && (o.dialect != SQLite || time.Since(start) >= o.config.lockTimeout())
+		enough := try >= mostTries && (o.dialect != SQLite || time.Since(start) >= o.config.lockTimeout())
 		if err == nil || !again || enough {
 			return err
 		}

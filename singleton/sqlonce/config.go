@@ -35,9 +35,9 @@ type Config struct {
 	// than fn ever computes between two statements. Whole seconds, at least 1 s. Default 10
 	// s. It has no effect on SQLite.
 	//
-	// A statement, also of fn, waits for a lock of the database 5 s longer than IdleTimeout:
-	// a takeover must not time out before the database has ended the transaction of a suspended
-	// holder. After this lock timeout Do tries again.
+	// The lock timeout is 5 s more than IdleTimeout: a takeover must not time out before the database has ended the
+	// transaction of a suspended holder. It limits how long a statement, also one of fn, waits for a lock of the
+	// database. After it, Do tries again.
 	IdleTimeout time.Duration
 }
 

@@ -15,13 +15,11 @@ import (
 // was applied before: Do has then read its marker and not called fn. That is a success, too. With an error, applied is
 // always false.
 //
-// fn must write only through tx, and must neither commit nor roll back
-// (ErrTransactionEnded). If fn returns an error, Do rolls back and returns that error. If
-// the database rolls back in favor of another transaction (deadlock, serialization, busy,
-// lock timeout), Do tries again, up to five times. So a call may take five lock timeouts (see Config.IdleTimeout).
-// On SQLite, it retries until one of them has passed. If fn panics or calls
-// runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
-// transaction, Do panics with that error.
+// fn must write only through tx, and must neither commit nor roll back (ErrTransactionEnded). If fn returns an error,
+// Do rolls back and returns that error. If the database rolls back in favor of another transaction (deadlock,
+// serialization, busy, lock timeout), Do tries again, up to five times. So a call may take five lock timeouts (see
+// Config.IdleTimeout). On SQLite, Do retries until one lock timeout has passed. If fn panics or calls runtime.Goexit,
+// Do rolls back, and the panic or exit continues; if fn has also ended the transaction, Do panics with that error.
 //
 // fn receives ctx. After ctx is done, nothing is committed. When fn has returned, Do then
 // returns the error and the cause of ctx. The error is a *StaleTokenError or a *noonlock.ConfigError, matches
@@ -33,7 +31,7 @@ func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx
 	if err := m.validate(); err != nil {
 		return false, err
 	}
-	called := false // by an earlier try
+	called := false // whether an earlier try has called fn
 	err = o.persist(ctx, func() (again bool, err error) {
 		applied, again, err = o.attempt(ctx, m, called, func(ctx context.Context, tx *sql.Tx) error {
 			called = true
@@ -44,21 +42,21 @@ func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx
 	return applied, err
 }
 
-// attempt runs one transaction. again means that the transaction left nothing behind and may be
-// repeated. repeated means that an earlier try called fn and returned again.
+// attempt runs one transaction. again reports whether the transaction left nothing behind and may be repeated. repeated
+// says whether an earlier transaction of this call has called fn.
 func (o *Once) attempt(ctx context.Context, m Marker, repeated bool, fn func(context.Context, *sql.Tx) error) (applied, again bool, err error) {
 	s, err := o.open(ctx)
 	if err != nil {
-		return false, o.untouched(err), m.fail("beginning", withReason(ctx, err))
+		return false, o.mayRetry(err), m.fail("beginning", withReason(ctx, err))
 	}
 	prior, err := o.admit(ctx, s, m)
 	if err != nil {
 		s.undo(ctx, err)
-		return false, o.untouched(err), withReason(ctx, err)
+		return false, o.mayRetry(err), withReason(ctx, err)
 	}
 	if prior != nil {
 		if repeated && prior.isOf(m) {
-			// The earlier tries were rolled back, so fn must have committed this marker.
+			// Do has rolled back its earlier tries, so fn must have committed the marker of one.
 			s.abandon(ctx, s.tx.Rollback)
 			return false, false, endedUnder(m, ErrTransactionEnded)
 		}
@@ -107,7 +105,7 @@ func (o *Once) undo(ctx context.Context, s *session, m Marker, failure error) (a
 	return false, again, failure
 }
 
-// endedUnder returns the error for a transaction that fn has ended.
+// endedUnder returns the error for a transaction that fn has ended before Do could.
 func endedUnder(m Marker, reason error) error {
 	return &unknownOutcomeError{m.Job, m.Tick, reason}
 }
@@ -121,7 +119,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 		return nil, err
 	}
 	if o.dialect == SQLite {
-		// With the write lock held, a longer wait for other locks is better than another call of fn.
+		// The transaction has the write lock now. A longer wait for readers is better than another call of fn.
 		if err := s.setBusyTimeout(ctx, o.config.lockTimeout()); err != nil {
 			return nil, m.fail("setting the lock timeout", err)
 		}
@@ -134,7 +132,8 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 		return nil, m.fail("inserting the marker", refusal)
 	}
 	if !inserted {
-		// A trigger may have inserted the row itself. That is undone, so that only a marker of an earlier transaction counts.
+		// A trigger may have inserted the row instead. It is rolled back, so that only a marker of an earlier
+		// transaction is found below.
 		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+s.savepoint); err != nil {
 			return nil, m.fail("inserting the marker", err)
 		}
@@ -149,7 +148,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 		return found, nil
 	}
 	if m.Overlap {
-		// Prune raises the floor before it deletes. If the old marker is deleted, the floor is therefore visible
+		// Prune commits the floor before it deletes markers. So if it has deleted this marker, the floor is visible
 		// here.
 		if keptFrom, err = o.floor(ctx, tx, m.Job); err != nil {
 			return nil, m.fail("reading the floor", err)
@@ -170,7 +169,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 // insert inserts the marker before fn runs: if fn ends the transaction, its rows are committed with the marker. The
 // primary key also keeps two runs of a tick apart that use different fence rows.
 func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool, err error) {
-	result, err := tx.ExecContext(ctx, o.queries.mark,
+	result, err := tx.ExecContext(ctx, o.queries.insertMarker,
 		m.Job, m.key(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
 	if err != nil {
 		return false, err
@@ -183,7 +182,7 @@ func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool,
 func (o *Once) marker(ctx context.Context, tx *sql.Tx, m Marker) (*Marker, error) {
 	found := Marker{Job: m.Job, Tick: m.Tick, Triggered: m.Triggered}
 	var token int64
-	err := tx.QueryRowContext(ctx, o.queries.marker, m.Job, m.key()).Scan(&found.Attempt, &token)
+	err := tx.QueryRowContext(ctx, o.queries.readMarker, m.Job, m.key()).Scan(&found.Attempt, &token)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil //nolint:nilnil // no marker is no failure
@@ -207,7 +206,7 @@ func (o *Once) conclude(ctx context.Context, s *session, m Marker) (applied, aga
 		}
 		return o.undo(ctx, s, m, m.fail("not committed", withReason(ctx, err)))
 	}
-	// A process that is suspended after this check is stopped by the time limits of the database.
+	// If the process is suspended after this check, the time limits of the database end the transaction.
 	if err := ended(ctx); err != nil {
 		s.abandon(ctx, s.tx.Rollback)
 		return false, false, m.fail("not committed", err)

@@ -15,9 +15,8 @@ var (
 	// superseded. Nothing was written. The error is a *StaleTokenError.
 	ErrStaleToken = errors.New("sqlonce: stale token")
 
-	// ErrUnknownOutcome means that the run may have taken effect. If the reply to COMMIT
-	// was lost, call Do again with the same Marker: this is safe, and shows the outcome. The
-	// other cause is ErrTransactionEnded.
+	// ErrUnknownOutcome means that the run may have taken effect. If the reply to COMMIT was lost, call Do again with
+	// the same Marker: this is safe, and shows the outcome. The other possible reason is ErrTransactionEnded.
 	//
 	// The error has a method OutcomeUnknown() bool that returns true. A singleton.Runner
 	// therefore records the tick as unknown instead of failed.
@@ -51,7 +50,7 @@ var (
 type StaleTokenError struct {
 	Job         string    // job, or the name given to Admit
 	Tick        time.Time // zero after Admit
-	Given, Seen uint64
+	Given, Seen uint64    // refused token, and the greater one
 }
 
 func (e *StaleTokenError) Error() string {
@@ -91,7 +90,8 @@ func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTran
 
 func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
-// notStored returns the error for a row that is not as it was written. refusal is the error of the INSERT, if any.
+// notStored returns the error for a row of table that is not as it was written. what says how it differs. refusal is
+// the error of the INSERT, or nil.
 func notStored(table, what string, refusal error) error {
 	err := fmt.Errorf("%w: table %s: after the INSERT %s; look at the triggers, rules, policies, partitions and keys of the table",
 		ErrNotStored, table, what)
@@ -121,7 +121,7 @@ func ended(ctx context.Context) error {
 	return err
 }
 
-// withReason adds why ctx is done to an error of a driver that does not wrap it.
+// withReason adds the error and the cause of ctx to err, if ctx is done and the driver has not wrapped its error.
 func withReason(ctx context.Context, err error) error {
 	if reason := ended(ctx); reason != nil && !errors.Is(err, ctx.Err()) {
 		return errors.Join(err, reason)

@@ -40,13 +40,13 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	return nil
 }
 
-// The values of tick in rows of the fences that belong to no run.
+// The values of tick in rows of the fences that are not those of one tick.
 const (
 	rowOfName int64 = math.MinInt64 // of a name given to Admit
 	rowOfJob  int64 = 0
 )
 
-// fenceRow returns the tick of the row that holds the token of the run.
+// fenceRow returns the value of tick in the row of the fences that has the token of the run.
 func (m Marker) fenceRow() int64 {
 	if m.Overlap {
 		return m.key()
@@ -55,7 +55,7 @@ func (m Marker) fenceRow() int64 {
 }
 
 // admitRun stores the token of the run, and refuses a token that is smaller than the greatest one seen. keptFrom is the
-// row's kept_from, which has no meaning in the row of one tick.
+// kept_from of the row. Only the row of a whole job uses it.
 func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int64, err error) {
 	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token, 0)
 	if err != nil {
@@ -67,18 +67,18 @@ func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int
 	return keptFrom, nil
 }
 
-// raise locks a row of the fences, and stores token and floor there where they are greater. It returns the token and
-// the kept_from of the row afterwards.
+// raise locks a row of the fences, and raises its token and kept_from to token and floor, if these are greater. It
+// returns both as they are afterwards.
 func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64, floor int64) (seen uint64, keptFrom int64, err error) {
 	t := int64(token) // validateToken keeps it below 2^63
 	var answer *sql.Row
 	if o.dialect == MySQL {
-		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, floor, t, floor); err != nil {
+		if _, err := tx.ExecContext(ctx, o.queries.raiseFence, name, row, t, floor, t, floor); err != nil {
 			return 0, 0, err
 		}
-		answer = tx.QueryRowContext(ctx, o.queries.fence, name, row)
+		answer = tx.QueryRowContext(ctx, o.queries.readFence, name, row)
 	} else {
-		answer = tx.QueryRowContext(ctx, o.queries.admit, name, row, t, floor)
+		answer = tx.QueryRowContext(ctx, o.queries.raiseFence, name, row, t, floor)
 	}
 	var greatest int64
 	err = answer.Scan(&greatest, &keptFrom)
@@ -91,9 +91,9 @@ func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, to
 	return uint64(greatest), keptFrom, err
 }
 
-// floor returns kept_from of the job, or 0 if Prune was never called.
+// floor returns the kept_from of the job, or 0 if Prune was never called.
 func (o *Once) floor(ctx context.Context, tx *sql.Tx, job string) (keptFrom int64, err error) {
-	err = tx.QueryRowContext(ctx, o.queries.floor, job).Scan(&keptFrom)
+	err = tx.QueryRowContext(ctx, o.queries.readFloor, job).Scan(&keptFrom)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}

@@ -48,7 +48,7 @@ const (
 	maxHolder = 255
 )
 
-// key returns the value of tick in the tables: negative for a triggered run, and for an ID less than for any instant.
+// key returns the value of tick in the tables: negative for a triggered run, and less than any instant for an ID.
 func (m Marker) key() int64 {
 	if m.ID != "" {
 		sum := sha256.Sum256([]byte(m.ID))
@@ -60,8 +60,8 @@ func (m Marker) key() int64 {
 	return m.Tick.UnixMilli()
 }
 
-// isOf reports whether m is the marker of run's attempt.
-func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }
+// isOf reports whether m, a stored marker, is the one of the attempt with the marker own.
+func (m *Marker) isOf(own Marker) bool { return m.Attempt == own.Attempt && m.Token == own.Token }
 
 func (m Marker) fail(operation string, err error) error {
 	return fmt.Errorf("sqlonce: job %q, tick %s: %s: %w", m.Job, stamp(m.Tick), operation, err)

@@ -5,34 +5,35 @@ import (
 	"strings"
 )
 
-// queries are the statements of a dialect. No other file contains names of tables.
+// queries are the statements of a dialect, for the methods of Once. No other file contains names of tables.
 type queries struct {
-	schema []string
+	schema []string // creates the tables
 
 	fencesTable, markersTable string
 
-	// admit takes (job, tick, token, kept_from), raises token and kept_from, and locks the row. It returns both, except on
-	// MySQL: there it takes both twice, and fence returns them.
-	admit, fence string
-	// mark inserts a marker (job, tick, attempt, token, holder, applied_at). If the tick has a marker, mark inserts no
-	// row, or fails on MySQL.
-	mark   string
-	marker string // reads attempt and token of (job, tick)
-	floor  string // reads kept_from of a job
-	// pruneMarkers and pruneFences take (job, floor, -floor): they delete older ticks, and triggered runs of that age.
+	// raiseFence takes (job, tick, token, kept_from), raises token and kept_from, and locks the row. It returns both.
+	// On MySQL, it takes both twice and returns nothing, and readFence reads them.
+	raiseFence, readFence string
+	// insertMarker takes (job, tick, attempt, token, holder, applied_at). If the tick has a marker, it inserts no row,
+	// or fails on MySQL.
+	insertMarker string
+	readMarker   string // reads attempt and token of (job, tick)
+	readFloor    string // reads kept_from of a job
+	// pruneMarkers and pruneFences take (job, floor, -floor). They delete rows of ticks and of triggered runs before
+	// floor.
 	pruneMarkers, pruneFences string
 }
 
 func newQueries(d Dialect, prefix string) queries {
 	q := queries{
 		fencesTable: prefix + "_fences", markersTable: prefix + "_markers",
-		admit: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
+		raiseFence: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
 			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token), " +
 			"kept_from = {greatest}({fences}.kept_from, excluded.kept_from) RETURNING token, kept_from",
-		mark: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
+		insertMarker: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
 			"ON CONFLICT (job, tick) DO NOTHING",
-		marker:       "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
-		floor:        "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
+		readMarker:   "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
+		readFloor:    "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
 		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND tick < ? AND tick > ?",
 		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick < ? AND tick > ? AND tick <> 0",
 	}
@@ -48,15 +49,15 @@ func newQueries(d Dialect, prefix string) queries {
 		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
 		// VALUES(token) would avoid the second parameters. It is deprecated on MySQL, and MariaDB does not support its
 		// replacement.
-		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
+		q.raiseFence = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
 			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?), kept_from = GREATEST(kept_from, ?)"
 		// A plain SELECT, without FOR UPDATE, would create the snapshot that fn reads.
-		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
+		q.readFence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
 		// ON DUPLICATE KEY UPDATE would count an existing row with the driver's option clientFoundRows. INSERT IGNORE would
 		// also ignore that no partition takes the row, that a constraint refuses it, or that a value is cut.
-		q.mark = "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
+		q.insertMarker = "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
 		// The lock finds a row that was committed after the snapshot of the transaction, and creates no snapshot.
-		q.marker += " LOCK IN SHARE MODE"
+		q.readMarker += " LOCK IN SHARE MODE"
 	}
 	q.schema = []string{
 		"CREATE TABLE IF NOT EXISTS {fences} (job {text} NOT NULL, tick BIGINT NOT NULL, token BIGINT NOT NULL, " +
@@ -66,7 +67,7 @@ func newQueries(d Dialect, prefix string) queries {
 	}
 	names := strings.NewReplacer("{fences}", q.fencesTable, "{markers}", q.markersTable, "{text}", text, "{greatest}", greatest)
 	for _, s := range []*string{
-		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marker, &q.floor,
+		&q.schema[0], &q.schema[1], &q.raiseFence, &q.readFence, &q.insertMarker, &q.readMarker, &q.readFloor,
 		&q.pruneMarkers, &q.pruneFences,
 	} {
 		*s = names.Replace(*s)

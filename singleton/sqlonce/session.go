@@ -19,14 +19,14 @@ import (
 // times out.
 const grace = 2 * time.Second
 
-// A session is one transaction on its own connection, with the time limits of the Config.
+// A session is one transaction of a Once, on its own connection, with the time limits of the Config.
 type session struct {
 	once *Once
 	conn *sql.Conn
 	tx   *sql.Tx
-	// savepoint is the name of the savepoint after the fence and before fn. A rollback to the savepoint undoes fn and
-	// keeps the fence. If the savepoint still exists at the end, nothing has ended the transaction. The name is random:
-	// with a savepoint of this name, fn would make the proof void, and a rollback would undo the marker.
+	// savepoint is the name of the savepoint after the fence and before fn. A rollback to it undoes fn and keeps the
+	// fence. If it still exists at the end, nothing has ended the transaction. The name is random, so that fn cannot
+	// set a savepoint of the same name, which would hide the end of the transaction.
 	savepoint string
 	restore   string             // statement that restores the connection's settings
 	cancel    context.CancelFunc // ends the context of the transaction
@@ -54,7 +54,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 	s.tx, err = conn.BeginTx(detached, options)
 	if err != nil {
 		cancel()
-		// With BEGIN IMMEDIATE a busy database already fails here. The connection is intact then.
+		// On SQLite with BEGIN IMMEDIATE, a busy database fails here, and the connection is intact.
 		s.giveBack(ctx, o.dialect.classify(err) == conflict)
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func (s *session) limit(ctx context.Context) error {
 		set := "SET SESSION wait_timeout = %d, SESSION net_write_timeout = %d, SESSION innodb_lock_wait_timeout = %d, SESSION autocommit = %d"
 		s.restore = fmt.Sprintf(set, wait, write, rows, autocommit)
 		seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
-		// If InnoDB rolls back after a deadlock and fn ignores that, its later statements begin a new transaction.
-		// Without autocommit they are not committed, because that transaction has no savepoint.
+		// If InnoDB rolls back after a deadlock and fn ignores the error, its later statements begin a new transaction.
+		// With autocommit, each would be committed at once. Without it, Do finds no savepoint and rolls them back.
 		_, err = s.conn.ExecContext(ctx, fmt.Sprintf(set, seconds(idle), seconds(idle), seconds(lock), 0))
 		return err
 	case PostgreSQL:
@@ -104,8 +104,8 @@ func (s *session) limit(ctx context.Context) error {
 const busySlice = 100 * time.Millisecond
 
 func (s *session) setBusyTimeout(ctx context.Context, d time.Duration) error {
-	var now int64 // the row that the statement returns
-	return s.conn.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&now)
+	var set int64 // the statement returns a row
+	return s.conn.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&set)
 }
 
 // limitLocally sets PostgreSQL's limits, which end with the transaction. tcp_user_timeout covers a client that is
@@ -119,8 +119,8 @@ func (s *session) limitLocally(ctx context.Context) error {
 }
 
 // end runs finish, which commits or rolls back, and returns the connection to the pool. answered reports whether finish
-// returned, and err is the error of finish. After ctx is done, end waits for grace only, and its goroutine ends with the
-// driver's call.
+// has returned, and err is its error. After ctx is done, end waits for at most grace. The goroutine that runs finish
+// then ends when the driver returns.
 func (s *session) end(ctx context.Context, finish func() error) (answered bool, err error) {
 	finished, closed := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -138,7 +138,7 @@ func (s *session) end(ctx context.Context, finish func() error) (answered bool, 
 	if !retry.Sleep(context.WithoutCancel(ctx), grace, closed) {
 		return true, <-finished
 	}
-	// A driver that observes the context of a transaction closes the connection now.
+	// A driver that watches the context of the transaction closes the connection now.
 	s.cancel()
 	select {
 	case err := <-finished: // giveBack is still running
@@ -148,10 +148,12 @@ func (s *session) end(ctx context.Context, finish func() error) (answered bool, 
 	}
 }
 
-// abandon ends the transaction when finish cannot change the result.
+// abandon runs finish and ignores its result, because the caller returns another error, or a success that it has
+// proven.
 func (s *session) abandon(ctx context.Context, finish func() error) { _, _ = s.end(ctx, finish) }
 
-// giveBack restores the settings of the connection and returns it to the pool, or closes it if it is not sound.
+// giveBack restores the settings of the connection and returns it to the pool. If the connection is not sound, giveBack
+// closes it.
 func (s *session) giveBack(ctx context.Context, sound bool) {
 	if sound && s.restore != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
@@ -166,8 +168,8 @@ func (s *session) giveBack(ctx context.Context, sound bool) {
 	s.conn.Close()
 }
 
-// discard closes the connection instead of returning it to the pool: its next user would have our limits, or a
-// transaction that is still open.
+// discard closes the connection instead of returning it to the pool. Its next user would get the time limits of this
+// session, or a transaction that is still open.
 func (s *session) discard() {
 	// The pool closes a connection after ErrBadConn. Raw returns that error too.
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -197,7 +199,8 @@ func (s *session) undo(ctx context.Context, err error) {
 	})
 }
 
-// rollBack returns a finish that rolls back everything. The error is ErrTransactionEnded without the savepoint.
+// rollBack returns a finish that rolls back everything. The error is ErrTransactionEnded if the savepoint does not
+// exist.
 func (s *session) rollBack(ctx context.Context) func() error {
 	return func() error { return errors.Join(s.toSavepoint(ctx), s.tx.Rollback()) }
 }
@@ -219,11 +222,11 @@ func (o *Once) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return o.persist(ctx, func() (again bool, err error) {
 		s, err := o.open(ctx)
 		if err != nil {
-			return o.untouched(err), err
+			return o.mayRetry(err), err
 		}
 		if err := do(s.tx); err != nil {
 			s.abandon(ctx, s.tx.Rollback)
-			return o.untouched(err), err
+			return o.mayRetry(err), err
 		}
 		answered, err := s.end(ctx, s.tx.Commit)
 		if !answered {

@@ -12,9 +12,8 @@ import (
 // runs the same.
 func (o *Once) Schema() []string { return append([]string(nil), o.queries.schema...) }
 
-// CreateTables creates the tables that do not exist. It is safe to repeat it, and to call
-// it on all replicas at once. The database user needs the right to create tables even if
-// they exist; otherwise use Schema.
+// CreateTables creates the tables that do not exist. It is safe to repeat it, and to call it on all replicas at once.
+// It needs the right to create tables even if the tables exist. Without that right, use Schema.
 func (o *Once) CreateTables(ctx context.Context) error {
 	err := o.transact(ctx, func(tx *sql.Tx) error {
 		if o.dialect == PostgreSQL {
@@ -36,7 +35,7 @@ func (o *Once) CreateTables(ctx context.Context) error {
 	return nil
 }
 
-// schemaLock is the key of an advisory lock: the bytes of "noonlock".
+// schemaLock is the key of PostgreSQL's advisory lock in CreateTables: the bytes of "noonlock".
 const schemaLock int64 = 0x6e6f6f6e6c6f636b
 
 // Prune deletes the job's markers, and the fences of single runs, whose Tick is older than
@@ -53,15 +52,15 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	// The floor is committed before anything is deleted: see admit.
+	// The floor is committed before markers are deleted, so that no run finds neither of them: see admit.
 	floor := before.UnixMilli()
 	err = o.transact(ctx, func(tx *sql.Tx) error {
 		if _, _, err := o.raise(ctx, tx, job, rowOfJob, 0, floor); err != nil {
 			return err
 		}
-		now, err := o.floor(ctx, tx, job) // a trigger may have deleted the row
-		if err == nil && now < floor {
-			err = notStored(o.queries.fencesTable, fmt.Sprintf("kept_from is %d instead of %d", now, floor), nil)
+		stored, err := o.floor(ctx, tx, job) // a trigger may have deleted the row
+		if err == nil && stored < floor {
+			err = notStored(o.queries.fencesTable, fmt.Sprintf("kept_from is %d instead of %d", stored, floor), nil)
 		}
 		return err
 	})
