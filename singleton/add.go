@@ -33,16 +33,16 @@ func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) 
 	return r.put(name, spec, work, cfg, false)
 }
 
-// Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
-// begun continues. The next attempt and the next tick have the definition that is active then. The new definition takes
-// over by the rule of JobConfig.Revision: at once if this replica has run for 5 s. Arguments and
-// error are as for Add.
+// Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has begun
+// continues. The next attempt and the next tick have the definition that is active then. The new definition takes over
+// by the rule of JobConfig.Revision: at once if this replica has run for 5 s. The arguments and the error are those of
+// Add.
 func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
 	return r.put(name, spec, work, cfg, true)
 }
 
-// Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A
-// run that has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove
+// Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run
+// that has begun here has the drain to finish, as at the end of Run. If it fails then, another replica runs it. Remove
 // does not wait for the run, and the name can be added again at once. If the job does not exist, the error is a
 // *noonlock.ConfigError.
 func (r *Runner) Remove(name string) error {

@@ -36,10 +36,10 @@ type JobConfig struct {
 	// Default 0: no limit.
 	Timeout time.Duration
 
-	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// next one. It doubles each time, up to a minute. From 100 ms to 24 h. Default
-	// one second. Nobody holds the run in the pause. After it, any replica may claim the run. The replica that has
-	// failed claims it 100 ms later if it knows others, as the fault may be its own.
+	// Retry is the pause after a failed attempt (an error, a panic, a timeout). It doubles with each attempt, up to a
+	// minute. From 100 ms to 24 h. Default one second. Nobody holds the run during the pause. After the pause, any
+	// replica may claim the run. If there are other replicas, the one that failed waits 100 ms longer, as the fault may
+	// be its own.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
@@ -59,10 +59,10 @@ type JobConfig struct {
 	// Default 0: no limit.
 	StartingDeadline time.Duration
 
-	// AllowOverlap lets a tick run at once, on any replica, although an earlier tick is still running. The later
-	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
-	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
-	// several ticks wait, CatchUp selects which of them run.
+	// AllowOverlap lets a tick run at once, on any replica, although an earlier tick is still running. The later tick
+	// has the greater token and may take effect first. So a resource must compare only tokens of one tick; Run.Marker
+	// makes sqlonce do so. By default, a tick waits until the earlier run has ended. If several ticks wait, CatchUp
+	// selects which of them run.
 	AllowOverlap bool
 
 	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
@@ -74,20 +74,21 @@ type JobConfig struct {
 	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of the definition: change
 	// Revision together with the work if older replicas must not run the job any more. Default 0.
 	//
-	// Replicas with different definitions do not run the job at the same time. A new definition takes
-	// over when one of its replicas has been in contact with the server for 5 s, also after all replicas were stopped.
-	// If a replica dies during a run, the replicas of its definition begin these 5 s again, and another definition
-	// that is ready runs the job. See docs/OPERATIONS.md, "A new version of the program". Status shows all definitions
-	// with their replicas.
+	// Replicas with different definitions do not run the job at the same time. A new definition takes over when one of
+	// its replicas has been in contact with the server for 5 s, also after all replicas were stopped. If a replica dies
+	// during a run, its definition counts as new again for 5 s. Meanwhile, another definition whose 5 s are over runs
+	// the job. See docs/OPERATIONS.md, "A new version of the program". Status shows all definitions with their
+	// replicas.
 	//
 	// Two programs with the same prefix, job name and definition count as replicas of one job:
 	// each tick runs in one of them.
 	//
 	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
 	//
-	// If the text changes, the ticks of the new schedule begin when the new definition takes over, or with the first
-	// tick that is due then and that both schedules have. No tick that was due before runs any more. The history has one
-	// entry for them, with the reason "rescheduled". Later ones, and all if the text is the same, are caught up.
+	// If the text changes, the ticks of the new schedule begin when the new definition takes over. If a missed tick is
+	// in both schedules, they begin with the first such tick. Earlier missed ticks do not run: the history has one
+	// entry for them, with the reason "rescheduled". CatchUp selects from the other missed ticks, as it does if the
+	// text is the same.
 	Revision int
 }
 
@@ -115,8 +116,8 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	)
 }
 
-// fingerprint identifies the definition of a job, also in other processes. spec is the text of its schedule.
-// Replicas with different limits of attempts or of their begin share a job.
+// fingerprint identifies the definition of a job, also in other processes. spec is the text of its schedule. The fields
+// that it leaves out may differ between the replicas of a job.
 func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "schedule %s\n", spec)

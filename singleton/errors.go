@@ -32,17 +32,17 @@ var (
 	// ended.
 	ErrOverrun = attempt.ErrOverrun
 
-	// ErrOnceFailed means that the run which Once did, or waited for, has failed. Once joins it with the error of the
-	// work, on the replica that did the work, and with ErrUnknownOutcome if an attempt may have taken effect: its replica
-	// died, could not record its success, or returned ErrUnknownOutcome. The text has the replica of the last attempt,
-	// and the reason.
+	// ErrOnceFailed means that the run which Once did, or waited for, has failed. On the replica that did the work, the
+	// error also matches the error of the work. It matches ErrUnknownOutcome if an attempt may have taken effect: its
+	// replica died, could not record its success, or returned ErrUnknownOutcome. The text has the replica of the last
+	// attempt, and the reason.
 	ErrOnceFailed = errors.New("singleton: once failed")
 )
 
 // Errors of work, for errors.Is.
 var (
-	// ErrPanic is matched by the error of work that panicked. If the value of the panic is
-	// an error, the error of the work matches that, too.
+	// ErrPanic is matched by the error of work that panicked. If the value of the panic is an error, the error of the
+	// work matches it, too.
 	ErrPanic = attempt.ErrPanic
 
 	// ErrTimeout is the cause of an attempt's context that ended at its timeout.
@@ -69,8 +69,8 @@ var (
 	// has removed it.
 	ErrNoLedger = ledger.ErrNoLedger
 
-	// ErrTriggers is returned by Trigger and by TriggerAt while a hundred runs of that call are open, and by Rerun while a
-	// hundred runs are open.
+	// ErrTriggers is returned by Trigger while a hundred runs of Trigger are open, by TriggerAt while a hundred runs of
+	// TriggerAt are open, and by Rerun while a hundred runs are open.
 	ErrTriggers = ledger.ErrTriggers
 
 	// ErrNotEnded is returned by Rerun and Result if the run has not ended.
@@ -79,12 +79,12 @@ var (
 	// ErrSucceeded is returned by Rerun if the tick has succeeded.
 	ErrSucceeded = ledger.ErrSucceeded
 
-	// ErrNotOpen is returned by Cancel if the tick is neither running nor open for replicas, or, without a
-	// tick, if none has begun.
+	// ErrNotOpen is returned by Cancel and CancelAt if the run is not open, and by Cancel of all runs if none has
+	// begun.
 	ErrNotOpen = ledger.ErrNotOpen
 
-	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text
-	// says who did it, and why.
+	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text says
+	// who canceled the run, and why.
 	ErrCanceled = ledger.ErrCanceled
 
 	// ErrNoRun is returned by Rerun and Result if the history does not have the run.
@@ -94,16 +94,16 @@ var (
 	ErrConflict = ledger.ErrConflict
 )
 
-// translate returns an error of lockcore as an error of this package. A *noonlock.ConfigError names the
-// field of the type config. Other errors begin with about.
+// translate returns an error of lockcore as an error of this package. A *noonlock.ConfigError then names a field of the
+// type config instead of LeaseConfig. Other errors begin with about.
 func translate(err error, config, about string) error {
 	refused, ok := errors.AsType[*noonlock.ConfigError](err)
 	if !ok {
 		return fmt.Errorf("singleton: %s: %w", about, err)
 	}
 	field := refused.Field
-	if of, found := strings.CutPrefix(field, "LeaseConfig."); found {
-		field = config + "." + of
+	if name, found := strings.CutPrefix(field, "LeaseConfig."); found {
+		field = config + "." + name
 	}
 	return &noonlock.ConfigError{Package: "singleton", Field: field, Value: refused.Value, Rule: refused.Rule}
 }

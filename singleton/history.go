@@ -9,23 +9,24 @@ import (
 // A HistoryEntry is an entry of a job's history: a run that ended, or consecutive ticks that were
 // skipped for one reason. Later versions may add fields to its JSON.
 type HistoryEntry struct {
-	RunID             // of skipped ticks, the first
+	RunID             // of skipped ticks, the first one
 	Last    time.Time `json:"last,omitzero"`   // last skipped tick
 	Count   int       `json:"count,omitempty"` // number of skipped ticks
 	Attempt int       `json:"attempt,omitempty"`
 	Holder  string    `json:"holder,omitempty"`
 	Token   uint64    `json:"token,omitempty"`
-	Start   time.Time `json:"start,omitzero"` // of the last attempt
-	End     time.Time `json:"end,omitzero"`   // of the work; an outage may delay its record
+	Start   time.Time `json:"start,omitzero"` // start of the last attempt
+	End     time.Time `json:"end,omitzero"`   // end of the work; it may be recorded later
 	Outcome Outcome   `json:"outcome"`
 	// Error is the error of the work or, for skipped ticks, the reason:
 	//
-	//   - paused: the ticks were due while the job was paused, as far as is known: of several pauses between two reads of
-	//     the ledger, only the last
-	//   - overlap: the ticks were due during a run, also only the last. Not used with AllowOverlap
+	//   - paused: the ticks were due while the job was paused. Of several pauses between two reads of the ledger, only
+	//     the last one counts
+	//   - overlap: the ticks were due during a run. Of several runs between two reads, only the last one counts. Not
+	//     used with AllowOverlap
 	//   - deadline: StartingDeadline was over
-	//   - rescheduled: the job got another schedule. No tick of either ran from Tick to Last, and Count is 0
-	//   - missed: no replica ran them in time
+	//   - rescheduled: the job got another schedule. No tick of either schedule ran from Tick to Last, and Count is 0
+	//   - missed: no replica ran the ticks in time
 	//   - canceled: Cancel ended the run before it began
 	Error string `json:"error,omitempty"`
 	ID    string `json:"id,omitempty"` // of TriggerAt

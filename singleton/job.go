@@ -15,7 +15,7 @@ import (
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
 // state and is safe for concurrent use.
 type Job struct {
-	needs  //nolint:unused // lock.NeedsOf uses it, in doctor
+	needs  //nolint:unused // doctor reads it with lock.NeedsOf
 	name   string
 	ledger *ledger.Ledger
 }
@@ -47,21 +47,20 @@ func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
 	return ledger.Runs(ctx, j.ledger, n, entryOf)
 }
 
-// Actions returns the newest n actions of operators, newest first. The newest hundred are kept. Counted from
-// the last one, they are kept for as long as a ledger without replicas, and without limit while
-// the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
+// Actions returns the newest n actions of operators, newest first. The newest hundred are kept. They expire as a ledger
+// without replicas does, counted from the last action, and not while the job is paused. A call that changed nothing,
+// such as Pause of a paused job, is not listed.
 func (j *Job) Actions(ctx context.Context, n int) ([]Action, error) {
 	return ledger.Actions(ctx, j.ledger, n, actionOf)
 }
 
-// Pause stops all replicas from claiming new ticks, at once and until Resume. Current runs continue with
-// all their attempts, also on other replicas and after the death of their replica; Cancel ends them. The
-// job can be triggered. The ledger of a paused job does not expire. If the server loses it, the replicas
-// that know of the pause restore it.
+// Pause stops all replicas from claiming new ticks, at once and until Resume. Current runs continue with all their
+// attempts, also on other replicas if their replica dies; Cancel ends them. The job can be triggered. The ledger of a
+// paused job does not expire. If the server loses it, the replicas that know of the pause restore it.
 func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 
-// Resume ends a Pause. CatchUp selects which of the ticks that were due meanwhile run. The
-// others are recorded as skipped.
+// Resume ends a Pause. CatchUp selects which of the ticks that were due during the pause run. The other ticks are
+// recorded as skipped.
 func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
 
 // Trigger requests one more run of the job. A replica runs it at once if AllowOverlap allows
@@ -72,16 +71,15 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return RunID(id), err
 }
 
-// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which
-// the work gets in Run. The instant is one of the server's clock, rounded up to a millisecond. A past instant
-// means now. From then on, the run is claimed like one of Trigger; in a paused job, after the pause. If a message is
-// lost, replicas find the run within 30 s, or 2 min if there are many. Neither CatchUp nor KeepRuns nor a new definition
-// affects it, and the ledger is kept at least until its instant. If the server loses its data, it is lost.
+// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which the
+// work gets in Run. The instant is one of the server's clock, rounded up to a millisecond. A past instant means now.
+// After the instant, the run is claimed like one of Trigger, but not while the job is paused. If a message is lost,
+// replicas find the run within 30 s, or 2 min if there are many. Neither CatchUp nor KeepRuns nor a new definition
+// affects the run, and the ledger is kept at least until the instant. If the server loses its data, the run is lost.
 //
 // The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
-// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches
-// lockcore.ErrUnknown. An id is known while its run is open, and until a day after its instant.
-// Run.Key and Run.Marker are made of it.
+// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches lockcore.ErrUnknown.
+// An id is known while its run is open, and until a day after its instant. Run.Key and Run.Marker are made of the id.
 //
 // The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
 // *noonlock.ConfigError. No log, no metric and no method of Job has the payload. The server drops it when the run has
@@ -91,8 +89,8 @@ func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload st
 	return RunID(run), err
 }
 
-// Result returns how the run of TriggerAt with that id ended last. The errors are ErrNotEnded, ErrNoRun if neither
-// the open runs nor the history have it, ErrNoLedger and ErrNewerSchema.
+// Result returns the newest end of the run of TriggerAt with that id. The errors are ErrNotEnded, ErrNoRun if the run
+// is not open and not in the history, ErrNoLedger and ErrNewerSchema.
 func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
 	state, err := j.ledger.Status(ctx)
 	if err != nil {
@@ -118,17 +116,16 @@ func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
 // CancelAt cancels the run of TriggerAt with the id, as Cancel does.
 func (j *Job) CancelAt(ctx context.Context, id string) error { return j.ledger.CancelAt(ctx, id) }
 
-// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
-// replica may claim it, at once if AllowOverlap allows that, otherwise after the current run, and also while the job is
-// paused. The run has the same RunID and a greater token, and its attempts count from 1.
-// So an effect that commits with its marker (package sqlonce) still happens once. The history
-// keeps the former entry, and the newest entry of a tick counts. Of ticks that were skipped together,
-// only the first and the last one can be run again if the present schedule does not have the others,
-// and none that a change of the schedule skipped.
+// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any replica may claim it:
+// at once if AllowOverlap allows that, otherwise after the current run, and even while the job is paused. The run has
+// the same RunID and a greater token, and its attempts count from 1. So an effect that commits with its marker (package
+// sqlonce) still happens once. The history keeps the former entry, and the newest entry of a tick counts. Of ticks that
+// were skipped together, the first and the last one can be run again, and those that are in the present schedule. Ticks
+// that a change of the schedule skipped cannot be run again.
 //
-// The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
-// ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, also together with one of the others, the
-// tick may run again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
+// The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open, ErrNoLedger and
+// ErrNewerSchema. If the error matches lockcore.ErrUnknown, also together with one of these, the tick may run again. In
+// that case a repeated call returns ErrNotEnded, or ErrSucceeded after its success.
 func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	state, err := j.Status(ctx)
 	if err != nil {
@@ -138,18 +135,16 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 
-// Cancel ends a run or, if id is zero, all runs of the job that have begun, and returns which. The
-// context of the work ends with ErrCanceled as its cause: at once by a
-// message, and at the latest when the lease is renewed next, by default within a third of the TTL.
-// The run is recorded as what the work then returns, with the cause, and is not attempted again:
-// as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
-// is recorded as unknown. A run that nobody holds ends at once: as skipped with the reason
-// canceled if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed. Rerun runs
-// the tick again.
+// Cancel ends a run or, if id is zero, all runs of the job that have begun. It returns the canceled runs. The context
+// of the work ends with ErrCanceled as its cause: at once by a message, and at the latest when the lease is renewed
+// next, by default within a third of the TTL. The run is then recorded by the result of the work, and is not attempted
+// again: as succeeded if the error is nil, otherwise with the cause, as failed or unknown. If its replica dies first,
+// it is recorded as unknown. A run that nobody holds ends at once: as skipped with the reason canceled if it had not
+// begun, as unknown if an attempt may have taken effect, otherwise as failed. Rerun runs the tick again.
 //
-// The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
-// lockcore.ErrUnknown, also together with one of the others, the run may have been canceled. Of all runs,
-// those that have ended meanwhile are then missing in canceled.
+// The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, also together
+// with one of these, the run may have been canceled. After Cancel of all runs, canceled may then lack runs that have
+// ended.
 func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error) {
 	ids, err := j.ledger.Cancel(ctx, ledger.RunID(id))
 	for _, id := range ids {
@@ -160,8 +155,8 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 
 // Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and its open
 // runs. Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of fencing
-// tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
-// later begins a new ledger, and no earlier tick runs.
+// tokens is kept for a week, so that a new job of that name has greater tokens. A replica that adds the job later
+// begins a new ledger, and no earlier tick runs.
 //
 // While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica
 // that has died counts for 90 s, or 6 min if there are many. A replica that was cut off for longer restores the ledger
@@ -180,8 +175,8 @@ func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
 // value until another replica takes over.
 func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
 
-// Jobs returns the names of the jobs that have a ledger, sorted. A Once has one, too: the
-// name of its job begins with once/. progress, the cost and the limits are as for lockcore.Locks.
+// Jobs returns the names of the jobs that have a ledger, sorted. A Once has one, too: the name of its job begins with
+// once/. progress, the cost and the limits are those of lockcore.Locks.
 func Jobs(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}

@@ -11,19 +11,19 @@ import (
 )
 
 // Once does work that must succeed once for all replicas, such as a migration at the start of a release. One replica
-// does the work, and the others wait for its result. The success is remembered under the name for a year after the
-// last call that found it. To run new work, put its version or fingerprint into the name, which follows the rules of
-// a lock's name and has at most 195 bytes. Once may be called before Run, beside it and without it. It returns
+// does the work, and the others wait for its result. The success is remembered under the name for a year after the last
+// call that found it. To run new work, put its version or fingerprint into the name, which follows the rules of a
+// lock's name and has at most 195 bytes. Once may be called before Run, during Run, and without Run. Once returns
 //
 //   - nil: the work has succeeded, here or on another replica, now or before.
-//   - ErrOnceFailed: the run that this call did or waited for has failed, for all calls that waited for it. A later
-//     call runs the work again.
+//   - ErrOnceFailed: the run that this call did or waited for has failed. All calls that waited for it return
+//     ErrOnceFailed. A later call runs the work again.
 //   - another error: the outcome is not known. If ctx has ended, the error is ctx's, joined with the error of the work.
 //     Otherwise the server has refused a request, or the Client is closed.
 //
-// The run is one of the job "once/NAME", triggered by the first call. So the guarantees, the context of the work, its
-// end with ctx and the drain, and its takeover by another replica are as for a job. If its replica dies or shuts
-// down, further attempts follow, up to five. A call may therefore run work more than once, but never twice at the
+// The run is one of the job "once/NAME", triggered by the first call. So the guarantees, the context of the work, the
+// drain after ctx ends, and the takeover by another replica are as for a job. If the replica that does the work dies or
+// shuts down, further attempts follow, up to five. A call may therefore run work more than once, but never twice at the
 // same time. If the server loses its data, the work is done again. Effects happen exactly once if they commit in one
 // transaction with a marker, as in package sqlonce: use the job "once/NAME", and a fixed tick such as
 // time.UnixMilli(1).

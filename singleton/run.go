@@ -11,14 +11,14 @@ import (
 // A RunID identifies a run of a job: the run of a tick, or a triggered run. Two runs have the same
 // RunID only if they are runs of one tick, or reruns of one triggered run.
 type RunID struct {
-	// Tick is the scheduled instant in UTC. For a triggered run, it is when it was requested; of
-	// several in one millisecond, each has its own.
+	// Tick is the scheduled instant in UTC. For a triggered run, it is the instant of the request. Several requests in
+	// one millisecond get different instants.
 	Tick      time.Time `json:"tick,omitzero"`
 	Triggered bool      `json:"triggered,omitempty"`
 }
 
-// Key returns a number that no other run of the job has: of a tick, the milliseconds since 1970. The
-// number of a triggered run is negative, and so less than the number of each tick.
+// Key returns a number that no other run of the job has. For a tick, it is the milliseconds since 1970. For a triggered
+// run, it is negative, and so less than the number of each tick.
 func (r RunID) Key() int64 { return ledger.RunID(r).Key() }
 
 // Name returns the text that ParseRunID reads: an instant such as 2026-01-02T15:04:05Z, with the
@@ -51,8 +51,8 @@ type Run struct {
 	ID, Payload string
 }
 
-// Key returns an idempotency key: the same for all attempts at a run, and different for
-// every other run. The key of a run of TriggerAt is made of the ID, so it stays if the run is lost and requested again.
+// Key returns an idempotency key: the same for all attempts at a run, and different for every other run. The key of a
+// run of TriggerAt is made of the ID: it is the same if the run is lost and requested again.
 func (r Run) Key() string {
 	if r.ID != "" {
 		return r.Job + "@id/" + r.ID

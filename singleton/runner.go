@@ -42,9 +42,9 @@ type Config struct {
 	// the runs. ShutdownTimeout must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also of dead
-	// replicas, wait in order, and other replicas can claim them meanwhile. The ticks of their jobs
-	// that follow are no overlap; StartingDeadline and CatchUp count for them. A pause between attempts needs no slot.
+	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also those of dead
+	// replicas, wait in order. Other replicas can claim them meanwhile. While a run waits, later ticks of its job are
+	// not skipped as overlap: StartingDeadline and CatchUp apply to them. A pause between attempts needs no slot.
 	// Default 0: no limit.
 	MaxConcurrentRuns int
 }
@@ -94,15 +94,15 @@ func (r *Runner) lease() *lockcore.LeaseConfig {
 	return &lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
 }
 
-// Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs
-// the drain to finish. It waits until they have returned, and records them. A run that
-// fails because of the shutdown is released, so that another replica can run its tick.
+// Run runs the jobs until ctx ends, also if there is none yet. It then stops claiming ticks and gives the current runs
+// the drain to finish. It waits until they have returned, and records them. A run that fails because of the shutdown is
+// released, so that another replica can run its tick.
 //
-// Then Run returns nil. If the work returns when its context is done, this takes at most
-// ShutdownTimeout. If the Client is closed before, the leases of the current runs end at once, without the drain:
-// their contexts are done with lockcore.ErrClosed, and another replica may run their ticks. Run waits until the work
-// has returned, and returns lockcore.ErrClosed. Any other error means that Run did not start. An outage of the server
-// delays ticks and does not end Run.
+// Then Run returns nil, at most ShutdownTimeout after ctx has ended, if the work returns when its context is done. If
+// the Client is closed before, the leases of the current runs end at once, without the drain: their contexts are done
+// with lockcore.ErrClosed, and another replica may run their ticks. Run waits until the work has returned, and returns
+// lockcore.ErrClosed. Any other error means that Run did not start. An outage of the server delays ticks and does not
+// end Run.
 func (r *Runner) Run(ctx context.Context) error {
 	leave, ok := r.gate.Enter(ctx, lock.Of(r.client).Flush)
 	if !ok {
@@ -153,15 +153,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns nil if Run is running, the ledger of every job that the Runner has now was opened, and the latest
-// request for each of them succeeded. Otherwise the error matches ErrNotReady and names the
-// jobs and the reasons. A server that answers PING may still refuse these requests: a
-// read-only replica, a ledger of a newer schema, a user without the rights. A job is also not
-// ready after the server refused to record the outcome of a run of this replica, until this
-// replica records one, or that tick or a later one has succeeded on another replica.
+// Ready returns nil if Run is running, the ledgers of all present jobs were opened, and the latest request of each job
+// succeeded. Otherwise the error matches ErrNotReady and names the jobs and the reasons. A server that answers PING may
+// still refuse these requests: a read-only replica, a ledger of a newer schema, a user without the rights. A job is
+// also not ready after the server refused to record the outcome of a run of this replica, until this replica records
+// one, or that tick or a later one has succeeded on another replica.
 //
-// A job is also not ready while two or more of its ticks are due that its ledger has already
-// accounted for: the server's clock was ahead, or was set back.
+// A job is also not ready while two or more of its ticks are due that its ledger has already accounted for: the
+// server's clock was set back, or was ahead until it was corrected.
 //
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.
@@ -180,9 +179,8 @@ func (r *Runner) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Check returns an error while work still runs although its context ended longer than
-// tolerance ago. Its lease has ended, so another replica may run the tick too, or its drain
-// or timeout is over. The error matches ErrOverrun and the cause, until the work returns.
-// Check sends no request. It is meant for a liveness probe: a restart stops work that
-// ignores its context.
+// Check returns an error while work still runs although its context ended longer than tolerance ago. The context ended
+// because the lease has ended, so another replica may run the tick too, or because the drain or the timeout is over.
+// The error matches ErrOverrun and the cause, until the work returns. Check sends no request. It is meant for a
+// liveness probe: a restart stops work that ignores its context.
 func (r *Runner) Check(tolerance time.Duration) error { return r.replica.Underway.Check(tolerance) }

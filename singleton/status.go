@@ -28,10 +28,11 @@ type Status struct {
 	Schedule    string    `json:"schedule,omitempty"`
 	Outcome     Outcome   `json:"outcome,omitempty"` // of the run that ended last
 	Replicas    int       `json:"replicas"`          // live replicas that would run the job
-	// TTL is Config.TTL of these replicas, or zero if unknown. A tick that is due for 5 s more is overdue.
+	// TTL is Config.TTL of these replicas, or zero if unknown. A tick is overdue when it is due for more than TTL and 5
+	// s.
 	TTL time.Duration `json:"-"`
-	// Definitions are the definitions with live replicas: several during a rollout. The first
-	// acts, unless it has no replica any more. See JobConfig.Revision.
+	// Definitions are the definitions with live replicas: several during a rollout. The one that acts comes first, if
+	// it still has live replicas. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
 	Open        []OpenRun    `json:"open"` // in the order in which they are due
 }
@@ -87,8 +88,8 @@ func statusOf(job string, state ledger.State) (Status, error) {
 	return st, input.Operation("singleton", "job status", job, d.Err)
 }
 
-// nextTick returns the tick after the newest accounted tick. While the job is paused, a run is held or its
-// next attempt must wait, it returns the next tick that is not due yet.
+// nextTick returns the tick after the newest accounted tick. That tick must wait while the job is paused, a run is
+// held, or the next attempt at a run must wait: nextTick then returns the next tick that is not due yet.
 func nextTick(job string, state ledger.State) time.Time {
 	s, err := ticks.Read(state.Spec, job)
 	if err != nil {
