@@ -10,7 +10,7 @@ import (
 
 // The reasons for skipped ticks, as recorded in the ledger.
 const (
-	SkipMissed   = "missed"   // due while no replica ran the job, and not selected by CatchUp
+	SkipMissed   = "missed"   // not run in time, and not selected by CatchUp
 	SkipOverlap  = "overlap"  // due during an earlier run
 	SkipDeadline = "deadline" // not begun within StartingDeadline
 	SkipPaused   = "paused"   // due while the job was paused

@@ -1,5 +1,4 @@
--- job_abandon: release a run, so that any replica can make the next attempt. Claim.Abandon and Claim.Unlock of package
--- ledger send it.
+-- job_abandon: release a run, so that any replica can claim it. Claim.Abandon and Claim.Unlock send it.
 --
 -- KEYS[1] job     hash, the job's state: see part_record
 -- KEYS[2] tomb    string, refuses a claim of this attempt that arrives later

@@ -21,8 +21,8 @@
 --
 -- The holder learns of the cancellation from a message, or else from the reply to its next renewal.
 --
--- Twice is safe: a run that is still held is returned again, and keeps the first operator and reason. The others have
--- ended: if there are only these, the answer is {17}.
+-- Twice is safe: a run that is still held is returned again, and keeps the first operator and reason. If the first
+-- request has ended all of them, the answer is {17}.
 local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, channel = ARGV[1], ARGV[5]
 

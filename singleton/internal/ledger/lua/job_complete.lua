@@ -1,5 +1,4 @@
--- job_complete: record the outcome of a run, unless another attempt has claimed it since. Claim.Complete of package
--- ledger sends it.
+-- job_complete: record the outcome of a run, unless another attempt has claimed it. Claim.Complete sends it.
 --
 -- KEYS[1] job     hash, the job's state: see part_record
 -- KEYS[2] runs    list, the history

@@ -31,8 +31,8 @@
 --
 -- Each request of a replica finds out which definition acts, and whether a holder has died: see part_definitions.
 --
--- If the schedule changes, an entry of the history has the time from the newest accounted tick to now, or to the
--- shared tick. No tick in this time runs. If the caller has read something else, it must read again first, at once.
+-- If the schedule changes, an entry of the history has the time from the newest accounted tick to now, or to `shared`.
+-- No tick in this time runs. If the ledger is not as the caller has read it, the caller must first read it again.
 --
 -- Twice is safe: the second request repairs nothing, elects the same definition, and returns the state.
 local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -6,9 +6,9 @@
 -- Returns the reply of part_state, with all live replicas
 --         or the reply of part_ledger
 --
--- It also removes dead replicas. If the clock was set back, it corrects the ends of leases and the times of replicas.
+-- It removes dead replicas and, if the clock was set back, corrects the ends of leases and the times of replicas.
 --
--- Twice is safe: the second request changes nothing more, and returns the state.
+-- Twice is safe: the second request corrects nothing more, and returns the state.
 local job, runs = KEYS[1], KEYS[2]
 
 -- From definitions: replicas, count. From ledger: acting.

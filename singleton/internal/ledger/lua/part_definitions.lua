@@ -11,9 +11,9 @@
 -- The newest proven definition acts: the one whose oldest replica got it last. If none is proven, the acting one stays.
 local PROBATION = 5000           -- ms
 
--- lapse returns after how many ms without a request a replica counts as dead. It makes a request in a third of that
--- time. same is the number of replicas of its definition with itself, others the number of replicas of other
--- definitions. With more replicas, each makes fewer requests: one of them is enough to notice a lost message.
+-- lapse returns after how many ms without a request a replica counts as dead. The replica makes requests in a third of
+-- that time. same counts the replicas of its definition with itself, others the replicas of other definitions. With
+-- more replicas, each makes fewer requests: one of them is enough to notice a lost message.
 local function lapse(same, others)
   return others > 0 and 15000 or math.min(math.max(90000, 30000 * same), 360000)
 end

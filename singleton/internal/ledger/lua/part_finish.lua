@@ -49,7 +49,7 @@ local function end_run(job, runs, keep, payloads, channel, tick, record, outcome
     entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
     set[3], set[4] = 'outcome', outcome
   end
-  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of a wrong type fails here, before the first write
+  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of a wrong type fails here
   if outcome ~= 'succeeded' then
     entry.size, entry.payload = asked.size, payload
   elseif tonumber(tick) > tonumber(ok or 0) then

@@ -12,8 +12,7 @@ local RECENT = 4
 --   changed: since when no tick ran because the schedule changed; '' if a tick was claimed or skipped afterwards
 --   wait: ms until the caller must call job_open or job_refresh again; 0 from job_status
 --   members: the live replicas as JSON, only from job_status
---   mark: see part_mark, only from job_open
---   tick, record: the open runs
+--   mark: see part_mark, only from job_open; tick, record: the open runs
 -- group has same, mine, others, wait, members and mark.
 local function state(job, runs, us, group)
   local f = redis.call('HMGET', job, 'last', 'ok', 'paused', 'born', 'id', 'spec', 'control', 'outcome', 'def', 'ttl', 'open')
