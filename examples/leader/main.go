@@ -50,7 +50,7 @@ func main() {
 	go func() {
 		<-signals
 		stop()
-		<-signals // a second one does not wait for the work
+		<-signals // a second signal does not wait for the work
 		os.Exit(1)
 	}()
 	if err := run(ctx); err != nil {
@@ -110,6 +110,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
+// A worker does the work of the leader, and answers requests.
 type worker struct {
 	identity string
 	elector  *election.LeaderElector
@@ -120,12 +121,12 @@ type worker struct {
 func (w *worker) lead(ctx context.Context) {
 	log := slog.With("token", lockcore.FromContext(ctx).Token())
 	log.Info("work started")
-	next := time.NewTicker(time.Second)
-	defer next.Stop()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
 	for ctx.Err() == nil {
 		log.Info("working")
 		select {
-		case <-next.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 		}
 	}
@@ -136,9 +137,8 @@ func (w *worker) lead(ctx context.Context) {
 	log.Info("work stopped", "err", context.Cause(ctx).Error())
 }
 
-// answer answers 200 if this replica leads, otherwise 503. With the parameter wait, a replica that
-// does not lead waits until it leads, at most for this duration. So a readiness probe notices a new
-// leader before its next period.
+// answer answers 200 if this replica leads, otherwise 503. It waits for the leadership as long as
+// the parameter wait, at most 30 s. So a readiness probe notices a new leader before its next period.
 func (w *worker) answer(response http.ResponseWriter, request *http.Request) {
 	wait, _ := time.ParseDuration(request.FormValue("wait")) // invalid: do not wait
 	end := time.Now().Add(min(wait, 30*time.Second))

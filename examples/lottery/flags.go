@@ -35,7 +35,7 @@ type settings struct {
 	nothingPasses bool
 }
 
-// declare returns the flags. Those of passwords have no checks, as an error of a check has the value.
+// declare returns the flags. Flags for passwords have no checks, since the error of a check contains the value.
 func (s *settings) declare() *flag.FlagSet {
 	f := flag.NewFlagSet("lottery", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -87,19 +87,19 @@ func (s *settings) read(args, environ []string) error {
 	} else if f.NArg() > 0 { // the error does not contain them: one may be a URL with a password
 		return fmt.Errorf("arguments after the flags: %d; there must be none", f.NArg())
 	}
-	names := map[string]string{}
-	f.VisitAll(func(one *flag.Flag) { names[variable(one.Name)] = one.Name })
-	f.Visit(func(one *flag.Flag) { names[variable(one.Name)] = "" })
+	flagOf := map[string]string{} // flag of each variable, empty if it is among the arguments
+	f.VisitAll(func(declared *flag.Flag) { flagOf[variable(declared.Name)] = declared.Name })
+	f.Visit(func(given *flag.Flag) { flagOf[variable(given.Name)] = "" })
 	var errs []error
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
-		switch one, known := names[name]; {
-		case known && one != "" && value != "":
-			if err := f.Set(one, value); err != nil {
+		switch unset, known := flagOf[name]; {
+		case unset != "" && value != "":
+			if err := f.Set(unset, value); err != nil {
 				errs = append(errs, fmt.Errorf("%s is %.60q; %w", name, value, err))
 			}
 		case !known && strings.HasPrefix(name, "LOTTERY_") && !strings.Contains(name, "_SERVICE_") && !strings.Contains(name, "_PORT"):
-			// Kubernetes sets the others for a Service named lottery.
+			// Kubernetes sets variables with _SERVICE_ and _PORT for a Service named lottery.
 			errs = append(errs, fmt.Errorf("%.60q is set, but no flag has this name; it must be unset", name))
 		}
 	}
@@ -107,6 +107,7 @@ func (s *settings) read(args, environ []string) error {
 	return errors.Join(append(errs, named("schedule", err), s.span())...)
 }
 
+// named adds the flag and the variable to an error.
 func named(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -127,7 +128,7 @@ func (s *settings) databaseAddress() (store.Address, error) {
 	return at, named("database", err)
 }
 
-// list reads the list of entrants, which must have enough of them.
+// list reads the entrants, of whom enough must be eligible.
 func (s *settings) list() (noon.Entrants, error) {
 	file, err := os.Open(s.entrants)
 	if err != nil {
@@ -144,6 +145,7 @@ func (s *settings) list() (noon.Entrants, error) {
 	return list, nil
 }
 
+// span sets from and to.
 func (s *settings) span() (err error) {
 	instant := func(name, text string) time.Time {
 		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {

@@ -27,7 +27,7 @@ import (
 )
 
 //go:embed entrants.csv
-var bundled []byte // of the demo
+var bundled []byte // entrants of the demo
 
 const usage = `lottery draws winners at noon, once, although every replica runs the same code.
 
@@ -142,7 +142,7 @@ func (cmd command) run(ctx context.Context, s settings, stdout io.Writer) error 
 	if err != nil {
 		return coded{err, refused}
 	}
-	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
+	defer client.Close(context.WithoutCancel(ctx)) // returns at once, since the client holds nothing
 	return cmd(ctx, s, client, st, stdout)
 }
 
@@ -175,7 +175,7 @@ func verify(ctx context.Context, s settings, c *lockcore.Client, st *store.Store
 	return nil
 }
 
-// accept makes Redis remember this database. It is for an operator who has replaced the other.
+// accept makes Redis remember this database, after an operator has replaced the other database.
 func accept(ctx context.Context, s settings, c *lockcore.Client, st *store.Store, stdout io.Writer) error {
 	origin, err := noon.NewOrigin(c, s.lease)
 	if err != nil {

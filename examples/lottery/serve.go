@@ -42,13 +42,12 @@ type replica struct {
 	drawing noon.Drawing
 	origin  *noon.Origin
 	server  http.Server
-	store   atomic.Pointer[store.Store] // nil: not opened yet
-	refusal atomic.Pointer[error]       // of the last try to open it, or of its draws
+	store   atomic.Pointer[store.Store] // nil until the database is open
+	refusal atomic.Pointer[error]       // error of the last try to open the database, or of the last Admit
 }
 
-// serve draws noons until ctx ends. Then it claims no more of them, finishes the draw in progress, and
-// releases its leases. None of this is an error. A draw that could not be recorded is found in the
-// database by the next replica.
+// serve draws noons until ctx ends. Then it claims no more noons, finishes the draw in progress, and releases its
+// leases. None of this is an error. If the ledger does not have a draw, the next replica finds it in the database.
 func serve(ctx context.Context, s settings, stderr io.Writer) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // otherwise, a closed pipe would end the replica
 	metrics := prometheus.NewRegistry()
@@ -157,19 +156,19 @@ func (r *replica) run(ctx context.Context) error {
 		err := r.origin.Admit(ctx, database)
 		r.refusal.Store(&err)
 		if r.store.Load() != nil && errors.Is(err, noon.ErrOtherDatabase) {
-			end(err) // it must claim no noon that it cannot draw
+			end(err) // this replica must claim no noon that it cannot draw
 		}
 		return err
 	}
 	database := r.open(ctx)
 	if database == "" {
-		return nil // stopped before
+		return nil // ctx ended before the database was open
 	}
 	defer r.drawing.Store.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for ctx.Err() == nil {
-			_ = r.drawing.Admit(ctx, database) // also restores what Redis has lost
+			_ = r.drawing.Admit(ctx, database) // also restores a mark that Redis has lost
 			retry.Sleep(ctx, noon.AskEvery, nil)
 		}
 	})
@@ -182,10 +181,10 @@ func (r *replica) run(ctx context.Context) error {
 	return err
 }
 
-// open connects to the database, and creates the tables. It tries until this succeeds and the database may have
-// draws, and returns its name, or nothing when ctx ends.
+// open opens the database, and returns its name. It retries until the database is open and may have draws. If ctx
+// ends before, the name is empty.
 func (r *replica) open(ctx context.Context) (database string) {
-	for last := ""; ctx.Err() == nil; retry.Sleep(ctx, time.Second, nil) {
+	for logged := ""; ctx.Err() == nil; retry.Sleep(ctx, time.Second, nil) {
 		st, err := store.Open(ctx, r.address, r.lease)
 		if err == nil {
 			if database, err = st.Origin(ctx, nil); err == nil {
@@ -200,8 +199,8 @@ func (r *replica) open(ctx context.Context) (database string) {
 			st.Close()
 		}
 		r.refusal.Store(&err)
-		if err.Error() != last && ctx.Err() == nil {
-			last = err.Error()
+		if err.Error() != logged && ctx.Err() == nil {
+			logged = err.Error()
 			r.log.Info("database is not available yet; retrying", "err", err.Error())
 		}
 	}

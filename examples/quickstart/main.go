@@ -1,5 +1,5 @@
-// Quickstart runs one job on one of several replicas: it logs a greeting every five seconds.
-// Start it in several terminals, each with another HTTP_ADDR (default 127.0.0.1:8080). It
+// Quickstart runs one job on one of several replicas: the job logs a greeting every five seconds.
+// Start the program in several terminals, each with another HTTP_ADDR (default 127.0.0.1:8080). It
 // needs a Redis server at REDIS_URL (default redis://127.0.0.1:6379).
 package main
 

@@ -1,9 +1,9 @@
 //go:build !nodemo
 
 // Package demo demonstrates the lottery on a machine with nothing but Go: three replicas in one
-// process, with a Redis in the same process and a SQLite file. At the second noon the drawing replica
-// is cut off in the middle of its transaction. The fourth noon passes while no replica runs. At the
-// end the demo checks the ledger and the database.
+// process, with a Redis in the same process and a SQLite file. A noon is every 3 s. At the second noon
+// the drawing replica is cut off in the middle of its transaction. The fourth noon passes while no
+// replica runs. At the end the demo checks the ledger and the database.
 package demo
 
 import (
@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	every      = 3 * time.Second
+	every      = 3 * time.Second // time between two noons
 	spec       = "@every 3s"
 	noons      = 5
 	cutNoon    = 2 // noon at which a replica is cut off
@@ -37,6 +37,7 @@ const (
 	missedNoon = lastNoon + 1
 	winners    = 10
 	lease      = time.Second
+	drain      = time.Second // how long a draw may continue after the end
 )
 
 type demo struct {
@@ -46,7 +47,7 @@ type demo struct {
 	redis    *lockcoretest.Redis
 	replicas []*replica
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below while replicas run
 	out     io.Writer
 	until   int                // noon after which the replicas stop
 	end     context.CancelFunc // stops the replicas
@@ -57,7 +58,7 @@ type demo struct {
 	back    time.Time          // time of the restart
 }
 
-// A replica shares only the addresses of Redis and the database with the others.
+// A replica shares only the addresses of Redis and the database with the other replicas.
 type replica struct {
 	name    string
 	network *lockcoretest.Faults // to Redis
@@ -82,6 +83,7 @@ func Run(ctx context.Context, list noon.Entrants, out io.Writer) error {
 	return d.check(ctx)
 }
 
+// play runs the replicas twice: for the first three noons, and for the rest after a missed noon.
 func (d *demo) play(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
 		return err
@@ -123,14 +125,14 @@ func (d *demo) close(ctx context.Context) {
 // act runs three new replicas until the given noon was drawn and all have stopped.
 func (d *demo) act(ctx context.Context, until int) error {
 	var wg sync.WaitGroup
-	defer wg.Wait() // a replica that is drawing finishes and records its draw
+	defer wg.Wait() // the last deferred call: a replica that is drawing finishes and records its draw
 	running, end := context.WithCancel(ctx)
 	defer end()
 	d.until, d.end = until, end
 	for _, name := range []string{"A", "B", "C"} {
 		r := &replica{name: name, network: lockcoretest.NewFaults()}
-		rdb := redis.NewClient(d.redis.OptionsVia(r.network))
-		defer rdb.Close() // lockcore opens its own connections with the same options
+		rdb := redis.NewClient(d.redis.OptionsVia(r.network)) // has the options; lockcore opens the connections
+		defer rdb.Close()
 		client, err := lockcore.New(rdb, lockcore.Config{Identity: name})
 		if err != nil {
 			return err
@@ -141,11 +143,11 @@ func (d *demo) act(ctx context.Context, until int) error {
 		}
 		r.client, r.drawing = client, noon.Drawing{Store: st, Entrants: d.list, Winners: winners, Written: func(run singleton.Run, ids []string) error { return d.written(r, run, ids) }}
 		d.replicas = append(d.replicas, r)
-		runner, err := noon.NewRunner(client, lease, lease, spec, time.UTC, func(ctx context.Context, run singleton.Run) error { return d.draw(ctx, r, run) })
+		runner, err := noon.NewRunner(client, lease, drain, spec, time.UTC, func(ctx context.Context, run singleton.Run) error { return d.draw(ctx, r, run) })
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { _ = runner.Run(running) }) // fails only if it runs already
+		wg.Go(func() { _ = runner.Run(running) }) // fails only if the Runner runs already
 	}
 	<-running.Done()
 	return context.Cause(ctx)
@@ -175,9 +177,9 @@ func (d *demo) draw(ctx context.Context, r *replica, run singleton.Run) error {
 	if number >= d.until {
 		d.end() // before the run ends, so that no replica claims the next noon
 	}
-	if number == cutNoon { // the replica that was cut off writes again, like a process that was frozen and then continues
-		late := noon.Drawing{Store: d.cut.drawing.Store, Entrants: d.list, Winners: winners}
-		d.lateErr = late.Draw(ctx, d.stale)
+	if number == cutNoon { // after this commit, the replica that was cut off writes again, as a frozen process would
+		lateDrawing := noon.Drawing{Store: d.cut.drawing.Store, Entrants: d.list, Winners: winners}
+		d.lateErr = lateDrawing.Draw(ctx, d.stale)
 		d.line(d.cut.name, fmt.Sprintf("continues and writes its draw again, with token %d;", d.stale.Token), fmt.Sprintf("the database answers: %v", d.lateErr))
 	}
 	return nil
@@ -194,7 +196,7 @@ func (d *demo) written(r *replica, run singleton.Run, ids []string) error {
 		return nil
 	}
 	d.cut, d.stale = r, run
-	_, _ = r.network.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}) // this fault is valid
+	_, _ = r.network.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}) // the error would be an invalid fault
 	d.line(r.name, fmt.Sprintf("IS CUT OFF before it can commit: all %d connections to Redis severed,", r.network.Cut()),
 		"nothing is released; the database rolls back, as after a crash.",
 		fmt.Sprintf("The others wait until its lease of %s has expired.", lease))
@@ -207,7 +209,7 @@ func (d *demo) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(seen.Draws) != noons { // one for each noon, in their order
+	if len(seen.Draws) != noons {
 		return fmt.Errorf("the demo failed: %d noons were drawn, and not %d", len(seen.Draws), noons)
 	}
 	fmt.Fprintln(d.out, "\nCHECKING THE LEDGER IN REDIS AND THE DATABASE")
@@ -216,7 +218,7 @@ func (d *demo) check(ctx context.Context) error {
 		passed = passed && ok
 		fmt.Fprintf(d.out, "  %s  %s\n", mark[ok], fmt.Sprintf(format, args...))
 	}
-	taken, missed := seen.Draws[cutNoon-1], seen.Draws[missedNoon-1]
+	taken, missed := seen.Draws[cutNoon-1], seen.Draws[missedNoon-1] // Draws has one for each noon, in their order
 	judge(len(seen.Findings) == 0, "%d noons, %d draws of %d different winners each", seen.Noons, len(seen.Draws), winners)
 	judge(seen.Recorded == noons, "the ledger in Redis has the same %d draws, none twice, none missing", seen.Recorded)
 	judge(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,

@@ -4,7 +4,7 @@ package demo
 
 import "errors"
 
-// Run refuses. Images are built with the tag nodemo, without the demo and its Redis.
+// Run returns an error. Images are built with the tag nodemo, without the demo and its Redis.
 func Run(...any) error {
 	return errors.New("this program was built without the demo; the command must be serve, winners, verify or accept")
 }

@@ -1,5 +1,5 @@
 // Package noon is the job that all replicas run. At each noon it draws winners from the eligible
-// entrants and records them once, whichever replica runs it. Each replica has a Runner of NewRunner.
+// entrants and records them once, whichever replica runs the job. Each replica has a Runner of NewRunner.
 package noon
 
 import (
@@ -27,9 +27,9 @@ import (
 // Job is the name of the job in the ledger and in the database.
 const Job = "lottery"
 
-// JobConfig is the configuration of the job. A noon that could not be drawn in time is drawn
-// late: the entrants were promised a draw. With a pause of a minute between attempts, the database
-// may be away for most of a day. The ledger keeps the daily noons of more than two years.
+// JobConfig is the configuration of the job, and never changes. A noon that could not be drawn in time is
+// drawn late: the entrants were promised a draw. Attempts are up to a minute apart, so with 1000 of them the
+// database may be away for most of a day. 1000 runs are the daily noons of more than two years.
 var JobConfig = singleton.JobConfig{CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: 1000}
 
 // Drawing draws noons. Its fields must not change after the first use.
@@ -38,7 +38,7 @@ type Drawing struct {
 	Entrants Entrants
 	Winners  int         // per noon
 	Logger   logr.Logger // receives a line for each draw
-	// Admit, if set, returns an error if the database of this name must have no draws.
+	// Admit, if set, is called before the commit. Its error means that the database must have no draws.
 	Admit func(ctx context.Context, database string) error
 	// Written, if set, is called after the winners are written and before the commit. Its error
 	// rolls them back.
@@ -77,8 +77,9 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 }
 
 // NewRunner returns a Runner whose work, usually Drawing.Draw, draws the noons of a schedule. A draw in progress
-// may continue for drain after the end of Run's context. Recording it may take another 4 s.
+// may continue for drain after the end of Run's context. Recording the draw may take another 4 s.
 func NewRunner(c *lockcore.Client, lease, drain time.Duration, spec string, zone *time.Location, work func(context.Context, singleton.Run) error) (*singleton.Runner, error) {
+	// A Drain of -1 is none; 0 would be the default.
 	runner, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: cmp.Or(drain, -1), ShutdownTimeout: drain + 4*time.Second})
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 	r := csv.NewReader(file)
 	r.FieldsPerRecord = 2
 	all := Entrants{}
-	for first := true; ; first = false {
+	for isHeader := true; ; isHeader = false {
 		record, err := r.Read()
 		switch {
 		case errors.Is(err, io.EOF) && len(all) > 0:
@@ -120,9 +121,9 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 			return nil, errors.New("the list has no entrants; it must have the header id,eligible and a line for each entrant")
 		case err != nil:
 			return nil, err // names the line and the rule
-		case first && strings.TrimPrefix(strings.Join(record, ","), "\ufeff") != "id,eligible": // spreadsheets write this mark
+		case isHeader && strings.TrimPrefix(strings.Join(record, ","), "\ufeff") != "id,eligible": // spreadsheets write the byte order mark
 			return nil, fmt.Errorf("line 1: the header is %.60q; it must be id,eligible", strings.Join(record, ","))
-		case first:
+		case isHeader:
 			continue
 		}
 		id, eligible := record[0], record[1]
@@ -144,11 +145,11 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 const MaxWinners = 1000
 
 // Winners returns k of the ids in random order. Every set of k is equally likely, and so is every
-// order of it. It changes the order of ids.
+// order of the set. Winners changes the order of ids.
 func Winners(ids []string, k int) ([]string, error) {
 	if len(ids) < k {
 		return nil, fmt.Errorf("the number of eligible entrants is %d; it must be at least %d, the number of winners", len(ids), k)
 	}
-	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // its seed is from the system
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // nobody can predict it: the system gives the seed
 	return ids[:k], nil
 }

@@ -17,13 +17,13 @@ import (
 // An Origin keeps in Redis, beside the ledger, which database has the draws. Otherwise two
 // installations with one prefix and a database each would share the noons, and each would draw some.
 //
-// Redis and each replica have a mark, a database with a rank, and replace it only by one of a higher rank. A
-// replica that finds no mark claims: the rank is the negative of the server's time (µs), so the earliest claim
-// counts, and it admits no draw before its age is settle. An operator accepts: the rank is the server's time.
+// Redis and each replica have a mark: a database and its rank. Only a mark of a higher rank replaces a mark. A
+// replica that finds no mark claims. The rank of a claim is the negative of the server's time (µs), so the earliest
+// claim counts. A claim admits no draw before its age is settle. Accept writes the server's time as the rank.
 //
-// Each replica reads the mark every AskEvery, and writes its own if Redis has a lower one or none. So after a
-// loss of data, one restores the mark before another claim admits a draw. The next claim counts if no replica
-// that has the mark reaches Redis within settle, or if the clock of Redis is set back as well.
+// Each replica reads the mark every AskEvery, and writes its own mark if Redis has a lower mark or none. So after
+// a loss of data, a replica restores the mark before a new claim admits a draw. A new claim counts only if no
+// replica with the mark reaches Redis within settle, or if the clock of Redis is set back as well.
 type Origin struct {
 	name   *lock.Name
 	script *wire.Script
@@ -38,14 +38,15 @@ const (
 	AskEvery = 500 * time.Millisecond
 	// settle is longer than AskEvery and the 2 s within which a replica connects to a server that is back.
 	settle = 3 * time.Second
-	// remembered is for how long Redis keeps the mark after the last replica has started.
+	// remembered is how long Redis keeps the mark after the last start of a replica.
 	remembered = 366 * 24 * time.Hour
 )
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// NewOrigin sends nothing. A call returns within two thirds of the lease, and within 6 s.
+// NewOrigin returns the Origin of the job, and sends nothing. Calls of the Origin return within two thirds of the
+// lease, and within 6 s.
 func NewOrigin(c *lockcore.Client, lease time.Duration) (*Origin, error) {
 	name, err := lock.Of(c).Name(lock.JobNames+Job, &lock.LeaseConfig{TTL: lease})
 	if err != nil {
@@ -55,7 +56,7 @@ func NewOrigin(c *lockcore.Client, lease time.Duration) (*Origin, error) {
 	return &Origin{name: name, script: scripts.Script("origin")}, scripts.Err()
 }
 
-// Admit returns an error unless that database has the draws.
+// Admit returns an error if another database has the draws, or if a claim of this one has not settled.
 func (o *Origin) Admit(ctx context.Context, database string) error {
 	other, age, err := o.ask(ctx, database, 0)
 	if err != nil {
@@ -64,7 +65,7 @@ func (o *Origin) Admit(ctx context.Context, database string) error {
 	if other != database {
 		return fmt.Errorf("%w, %s, and this is %s: give each installation its own --prefix, or run lottery accept if this database replaces the other", ErrOtherDatabase, other, database)
 	}
-	if 0 <= age && age < settle { // it is negative if the clock was set back
+	if 0 <= age && age < settle { // a negative age shows that the clock was set back, and does not delay
 		return fmt.Errorf("no database had the draws; waiting %s for replicas of one that had", settle)
 	}
 	return nil

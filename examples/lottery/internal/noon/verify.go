@@ -16,32 +16,33 @@ import (
 // A Verification is the result of Verify, for the noons with Since ≤ noon < Until.
 type Verification struct {
 	Since, Until time.Time
-	Noons        int // that were due
+	Noons        int // number of due noons
 	Draws        []store.Draw
 	Recorded     int // successes in the ledger
-	Pending      int // noons that run, or were due just now
+	Pending      int // noons in progress, or due within justDue
 	Findings     []Finding
 }
 
 // A Finding is a noon that does not have exactly one draw of all winners.
 type Finding struct {
 	Tick time.Time
-	// Kind is short or extra for a draw with another number of winners or without a noon. Without a draw, it is the
-	// outcome in the ledger: failed, unknown, skipped, undrawn for a success, or missing if there is none.
+	// Kind is short for a draw with another number of winners, and extra for a draw without a noon. For a noon without
+	// a draw, Kind is its outcome in the ledger: failed, unknown or skipped. It is undrawn if the ledger has a success,
+	// and missing if the ledger has no entry.
 	Kind, Detail string
 }
 
-const justDue = 10 * time.Second // until a replica must have claimed a noon
+const justDue = 10 * time.Second // time within which a replica claims a noon
 
 // Verify checks that the database has one draw of all winners for each noon of the schedule since its newest
 // change. The ledger says why a draw is missing.
 func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec string, zone *time.Location, winners int, since, until time.Time) (v Verification, err error) {
-	due, dueErr := Noons(spec, zone)
+	noons, specErr := Noons(spec, zone)
 	job, jobErr := singleton.NewJob(c, Job)
-	if err := errors.Join(dueErr, jobErr); err != nil {
+	if err := errors.Join(specErr, jobErr); err != nil {
 		return v, err
 	}
-	state, err := job.Status(ctx) // first: what has ended by then is in the history and the database
+	state, err := job.Status(ctx) // read first, so a run that has ended by then is in the history and the database
 	if err != nil {
 		return v, err
 	}
@@ -51,7 +52,7 @@ func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec strin
 	}
 	v.Since = slices.MaxFunc([]time.Time{since, begin(state, runs)}, time.Time.Compare)
 	v.Until = slices.MinFunc([]time.Time{until, state.Now}, time.Time.Compare)
-	find := func(tick time.Time, kind, detail string) {
+	report := func(tick time.Time, kind, detail string) {
 		v.Findings = append(v.Findings, Finding{tick, kind, detail})
 	}
 	draws, err := st.Draws(ctx, Job, v.Since, v.Until)
@@ -63,10 +64,10 @@ func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec strin
 		v.Draws = append(v.Draws, d)
 		drawn[d.Key()] = true
 		if len(d.Winners) != winners {
-			find(d.Tick, "short", fmt.Sprintf("it has %d of %d winners", len(d.Winners), winners))
+			report(d.Tick, "short", fmt.Sprintf("it has %d of %d winners", len(d.Winners), winners))
 		}
-		if !due.Next(d.Tick.Add(-1)).Equal(d.Tick) {
-			find(d.Tick, "extra", d.DrawnBy+" has drawn it, but the schedule does not have it")
+		if !noons.Next(d.Tick.Add(-1)).Equal(d.Tick) {
+			report(d.Tick, "extra", d.DrawnBy+" has drawn it, but the schedule does not have it")
 		}
 	}
 	for _, e := range runs {
@@ -74,7 +75,7 @@ func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec strin
 			v.Recorded++
 		}
 	}
-	for tick := due.Next(v.Since.Add(-1)); !tick.IsZero() && tick.Before(v.Until); tick = due.Next(tick) {
+	for tick := noons.Next(v.Since.Add(-1)); !tick.IsZero() && tick.Before(v.Until); tick = noons.Next(tick) {
 		v.Noons++
 		if drawn[tick.UnixMilli()] {
 			continue
@@ -82,28 +83,30 @@ func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec strin
 		if kind, detail := undrawn(state, runs, tick); kind == "" {
 			v.Pending++
 		} else {
-			find(tick, kind, detail)
+			report(tick, kind, detail)
 		}
 	}
 	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return a.Tick.Compare(b.Tick) })
 	return v, err
 }
 
-// begin returns the instant from which the ledger knows the noons of the present schedule.
+// begin returns the first instant from which the ledger knows the noons of the present schedule. Instants in the
+// ledger are in milliseconds, so the next instant is 1 ms later.
 func begin(state singleton.Status, runs []singleton.HistoryEntry) time.Time {
-	at := cmp.Or(state.Begun, state.Last) // Begun is zero if the ledger has lost data
-	for _, e := range runs {              // newest first
+	at := cmp.Or(state.Begun, state.Last).Add(time.Millisecond) // Begun is zero if the ledger has lost data
+	for _, e := range runs {                                    // newest first
 		if e.Outcome == singleton.OutcomeSkipped && e.Error == "rescheduled" {
 			return e.Last.Add(time.Millisecond)
 		}
 		if state.Begun.IsZero() && !e.Triggered {
-			at = e.Tick.Add(-time.Millisecond)
+			at = e.Tick
 		}
 	}
-	return at.Add(time.Millisecond)
+	return at
 }
 
-// undrawn returns why there is no draw. The kind is empty if the noon runs, or was due just now.
+// undrawn returns why there is no draw. The kind is empty if the noon is in progress, waits for an open run that is
+// in progress, or is due within justDue.
 func undrawn(state singleton.Status, runs []singleton.HistoryEntry, tick time.Time) (kind, detail string) {
 	isOpen := slices.ContainsFunc(state.Open, func(run singleton.OpenRun) bool { return run.Tick.Equal(tick) })
 	i := slices.IndexFunc(runs, func(e singleton.HistoryEntry) bool {

@@ -33,10 +33,10 @@ func (a Address) String() string { return a.shown }
 //	sqlite:PATH                                a file, created if missing
 //	mysql://user:password@host:port/database   MySQL and MariaDB, with the parameters of the driver
 //
-// The password may be apart from the URL. With certificates, TLS is required, and the server is
-// checked. Errors name the rule and no part of the address, since each may be part of a password.
-func Parse(text, password string, with login.Files) (Address, error) {
-	secure := with.Set()
+// password is for a URL without one. With certificates, TLS is required, and the server is
+// checked. Errors name the rule and no part of the address, since any part may belong to a password.
+func Parse(text, password string, certificates login.Files) (Address, error) {
+	secure := certificates.Set()
 	if path, ok := strings.CutPrefix(text, "sqlite:"); ok {
 		if password != "" || secure {
 			return Address{}, errors.New("sqlite: is a file; a password and certificates must not be set")
@@ -62,7 +62,7 @@ func Parse(text, password string, with login.Files) (Address, error) {
 	} else if secure && parameters.Get("tls") != "true" {
 		return Address{}, errors.New("its parameter tls must be true or absent if certificates are set")
 	}
-	return server(u, with)
+	return server(u, certificates)
 }
 
 func file(path string) (Address, error) {
@@ -81,7 +81,7 @@ func file(path string) (Address, error) {
 	}}, nil
 }
 
-func server(u *url.URL, with login.Files) (Address, error) {
+func server(u *url.URL, certificates login.Files) (Address, error) {
 	host := u.Host
 	if u.Port() == "" {
 		host += ":3306"
@@ -93,9 +93,9 @@ func server(u *url.URL, with login.Files) (Address, error) {
 	config.User = u.User.Username()
 	config.Passwd, _ = u.User.Password()
 	config.InterpolateParams = true    // one round trip per statement instead of two
-	config.Logger = &mysql.NopLogger{} // the driver returns these errors, too
+	config.Logger = &mysql.NopLogger{} // the driver also returns the errors that it logs
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
-	if err := with.Apply(config.TLS); err != nil {
+	if err := certificates.Apply(config.TLS); err != nil {
 		return Address{}, err
 	}
 	shown := url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}

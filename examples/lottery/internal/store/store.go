@@ -2,10 +2,11 @@
 //
 //	draws      job, tick, attempt, token, drawn_by, drawn_at   PRIMARY KEY (job, tick)
 //	winners    job, tick, position, entrant_id                 PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id)
-//	origin     one, id                                         PRIMARY KEY (one), which is 1; the random id of this database
+//	origin     one, id                                         PRIMARY KEY (one)
 //
-// tick is the key of a run: its noon in milliseconds since the Unix epoch. That of a triggered run
-// is negative. position counts from 1. The tables of sqlonce are in the same database.
+// tick is the key of a run: its noon in milliseconds since the Unix epoch, negative for a triggered run.
+// position counts from 1. origin has one row: one is 1, and id is the random id of this database. The tables
+// of sqlonce are in the same database.
 package store
 
 import (
@@ -27,9 +28,9 @@ type Store struct {
 	Once    *sqlonce.Once // its transaction writes draws
 }
 
-// Open connects, and creates the tables that are missing. All replicas may call it at once. It does not
-// retry. The database ends the transaction of a frozen replica after about one lease, which is when another
-// replica takes over.
+// Open connects, and creates the tables that are missing. All replicas may call Open at once. It does not
+// retry. The database ends the transaction of a frozen replica after about one lease, because another
+// replica takes over then.
 func Open(ctx context.Context, at Address, lease time.Duration) (*Store, error) {
 	s, err := at.connect(false, sqlonce.Config{IdleTimeout: max(lease.Round(time.Second), time.Second)})
 	if err != nil {
@@ -91,15 +92,14 @@ func (s *Store) createTables(ctx context.Context) error {
 	return err
 }
 
-// selectOrigin selects the random id of the database, and what a copy of the database has otherwise. MySQL executes
-// the comment; MariaDB, which has no @@server_uuid, does not.
+// selectOrigin selects the random id of the database, and its place, which differs in a copy of the database. MySQL
+// executes the comment; MariaDB, which has no @@server_uuid, does not.
 var selectOrigin = map[sqlonce.Dialect]string{
 	sqlonce.SQLite: "SELECT id || ' ' || file FROM origin, pragma_database_list WHERE name = 'main'",
 	sqlonce.MySQL:  "SELECT CONCAT_WS(' ', id, COALESCE(/*!50700 @@server_uuid, */ CONCAT(@@hostname, ':', @@port)), DATABASE()) FROM origin",
 }
 
-// Origin returns the name of the database, which a copy of it does not have. With tx, it reads in the
-// transaction.
+// Origin returns a name that no copy of the database has. It reads in the transaction tx, unless tx is nil.
 func (s *Store) Origin(ctx context.Context, tx *sql.Tx) (name string, err error) {
 	query := s.db.QueryRowContext
 	if tx != nil {
@@ -115,7 +115,7 @@ func (s *Store) Check(ctx context.Context) error {
 	err := s.Once.Check(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return s.Record(ctx, tx, singleton.Run{RunID: singleton.RunID{Tick: time.Now()}, Job: "check-" + rand.Text(), Token: 1}, []string{"nobody"})
 	})
-	if err != nil && !errors.Is(err, sqlonce.ErrConflict) { // another replica draws
+	if err != nil && !errors.Is(err, sqlonce.ErrConflict) { // after a conflict, another replica draws
 		return fmt.Errorf("a draw could not be recorded: %w", err)
 	}
 	return nil
