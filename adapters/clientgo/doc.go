@@ -70,14 +70,14 @@
 //	                successful write was sent
 //	leading ends    RetryPeriod + RenewDeadline (12 s) after the last renewal, and up
 //	                to 6 RequestTimeouts (2.4 s) later with ReleaseOnCancel; others
-//	                may lead LeaseDuration (15 s) after it
+//	                may lead LeaseDuration (15 s) after the last renewal
 //	the record      is deleted LeaseDuration + a week after its last write
 //
 // # Failures
 //
 //	the leader is killed           another candidate leads after the lease, as above
-//	it is cut off, or Redis is     its elector ends after RenewDeadline; as always with
-//	down                           client-go, it does not campaign again by itself
+//	the leader is cut off, or      its elector ends after RenewDeadline; as always with
+//	Redis is down                  client-go, it does not campaign again by itself
 //	a reply is lost                the request is retried, and is not a Conflict
 //	all replies are lost           an error that is lockcore.ErrUnknown; the next
 //	                               Update accepts either outcome
@@ -93,7 +93,7 @@
 //
 // # The record
 //
-// It is the spec of a Lease as JSON, after the version of its last write:
+// The record is the version of its last write, followed by the spec of a Lease as JSON:
 //
 //	$ redis-cli GET 'noonlock:{clientgo/kube-system/controller}:record'
 //	nr1 M47GAHQB3WWHZVNWTJMDWY4Q67.4 {"holderIdentity":"two","leaseDurationSeconds":15,…}

@@ -8,13 +8,13 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A leadership is the leadership of a Lock, and ends the contexts that are bound to it.
+// A leadership is the time in which a Lock leads. It ends the contexts of Lock.Bind.
 type leadership struct {
 	elapsed func() time.Duration // the Client's clock
 
-	mu    sync.Mutex
-	until time.Duration // end of the validity
-	ended error         // cause of the end
+	mu    sync.Mutex    // guards the fields below, and Lock.last
+	until time.Duration // end of the validity, on the clock of elapsed
+	ended error         // cause of the end; nil while the Lock leads
 	bound map[*boundContext]struct{}
 	timer *time.Timer // calls check
 }
@@ -22,11 +22,11 @@ type leadership struct {
 func (l *leadership) init(elapsed func() time.Duration) {
 	l.elapsed, l.ended, l.bound = elapsed, lockcore.ErrNotHeld, map[*boundContext]struct{}{}
 	l.timer = time.AfterFunc(time.Hour, l.check)
-	l.timer.Stop() // until the first Bind
+	l.timer.Stop() // it never ran: Bind starts it with the right time
 }
 
-// A boundContext is a context of package context that also ends with the leadership. Package
-// context treats it like the context inside, so contexts derived from it end with the context inside.
+// A boundContext is a context of package context that also ends with the leadership. Contexts derived
+// from a boundContext end when that inner context ends; they do not read the clock.
 type boundContext struct {
 	context.Context
 	leadership *leadership
@@ -40,8 +40,8 @@ func (b *boundContext) Err() error {
 	return b.Context.Err()
 }
 
-// check ends the leadership if its time is over. Otherwise, it sets the timer again: timers stop while
-// the machine is suspended.
+// check ends the leadership if its time is over. Otherwise, it sets the timer again, which fires late
+// if the machine was suspended.
 func (l *leadership) check() {
 	now := l.elapsed()
 	l.mu.Lock()

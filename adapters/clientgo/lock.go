@@ -37,7 +37,7 @@ type Lock struct {
 	recorder resourcelock.EventRecorder
 
 	leadership
-	last revision // newest known one; guarded by mu
+	last revision // last one that was read or written; guarded by mu
 }
 
 // NewLock returns the lock of a name: 1 to 191 bytes of UTF-8 without control characters,
@@ -50,7 +50,7 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
-	if rule := input.Fault(name, 200-len(cas.Names), true); rule != "" {
+	if rule := input.Fault(name, 200-len(cas.NamePrefix), true); rule != "" {
 		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	identity := cmp.Or(cfg.Identity, client.Identity())
@@ -70,7 +70,7 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	return l, nil
 }
 
-// A revision is a version of the record, zero without a record.
+// A revision is a version of the record and its writer. It is zero if there is no record.
 type revision struct {
 	version cas.Version
 	own     bool // written by this Lock
@@ -82,7 +82,8 @@ func (l *Lock) revision() revision {
 	return l.last
 }
 
-// found records the revision that a Get has found, unless a write has changed the version since before.
+// found records the revision now, which a Get has read. before is the last revision when the Get began: if a write
+// has changed it during the Get, now may be older than the write, and found records nothing.
 func (l *Lock) found(before, now revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,7 +225,7 @@ func (l *Lock) Describe() string { return "redis/" + l.name }
 // Bind returns a context that is done when parent is done or when the leadership ends,
 // whichever comes first. The leadership ends LeaseDuration, less a margin of 1 % and 2 ms,
 // after the last successful write of the record was sent. Other candidates may lead only after
-// that. It ends earlier if another candidate has written the record or the record was
+// that. The leadership ends earlier if another candidate has written the record, if the record was
 // lost, and before a release is sent.
 //
 // The Err of the context reads the clock, so it is correct even if the process was paused
@@ -236,8 +237,8 @@ func (l *Lock) Describe() string { return "redis/" + l.name }
 // lockcore.ErrLeaseLost or lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has
 // not written the record yet.
 //
-// Timers stop while a machine is suspended. The first request of the elector after that
-// corrects the timer of the context, which is done at once if the leadership is over by then. If
+// Timers stop while a machine is suspended. The first request of the elector after a suspension
+// corrects the timer of the context. If the leadership is over by then, the context is done at once. If
 // that request renews the record, a new leadership begins.
 //
 // Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does

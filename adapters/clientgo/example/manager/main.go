@@ -15,6 +15,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -39,8 +40,8 @@ func main() {
 // run returns when ctx ends or the leadership is lost. Then the process must end, since a
 // manager cannot be started twice.
 func run(ctx context.Context, url, identity string) error {
-	say := funcr.New(func(_, line string) { fmt.Println(time.Now().Format("15:04:05.000"), line) }, funcr.Options{})
-	ctrl.SetLogger(say)
+	log := funcr.New(func(_, line string) { fmt.Println(time.Now().Format("15:04:05.000"), line) }, funcr.Options{})
+	ctrl.SetLogger(log)
 
 	options, err := redisurl.Parse(url)
 	if err != nil {
@@ -52,7 +53,7 @@ func run(ctx context.Context, url, identity string) error {
 	}
 	defer client.Close(context.WithoutCancel(ctx))
 
-	// An existing manager changes only here and at LeaderElectionResourceLockInterface below.
+	// An existing manager needs only this lock and LeaderElectionResourceLockInterface below.
 	lock, err := clientgo.NewLock(client, "default/clock", clientgo.Config{})
 	if err != nil {
 		return err
@@ -72,34 +73,34 @@ func run(ctx context.Context, url, identity string) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(clock{lock, say.WithName(lock.Identity()).Info}); err != nil {
+	if err := mgr.Add(clock{lock, log.WithName(lock.Identity())}); err != nil {
 		return err
 	}
-	say.Info("campaigning", "lock", lock.Describe(), "identity", lock.Identity())
+	log.Info("campaigning", "lock", lock.Describe(), "identity", lock.Identity())
 	return mgr.Start(ctx)
 }
 
 // A clock logs a line every few seconds while its manager leads.
 type clock struct {
 	lock *clientgo.Lock
-	say  func(msg string, kv ...any)
+	log  logr.Logger
 }
 
 // Start is called when this replica leads. The leadership is released after it has returned.
 func (c clock) Start(ctx context.Context) error {
 	ctx, stop := c.lock.Bind(ctx) // done before another replica may lead, even after a pause
 	defer stop()
-	c.say("leading")
-	defer c.say("stopped")
+	c.log.Info("leading")
+	defer c.log.Info("stopped")
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if ctx.Err() != nil {
+			if ctx.Err() != nil { // after a pause, the tick may come first
 				return context.Cause(ctx)
 			}
-			c.say("still leading")
+			c.log.Info("still leading")
 		case <-ctx.Done():
 			return nil
 		}

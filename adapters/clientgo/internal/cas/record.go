@@ -18,7 +18,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Errors for errors.Is. All others are lockcore's.
+// Errors for errors.Is. All other errors are lockcore's.
 var (
 	// ErrConflict means that a record was not written, since it has another version.
 	ErrConflict = errors.New("clientgo: the record was changed since it was read")
@@ -31,14 +31,14 @@ var (
 	ErrNewerSchema = errors.New("clientgo: stored data has a newer schema than this version supports")
 )
 
-// Names is the prefix of the names of records.
-const Names = "clientgo/"
+// NamePrefix is the prefix of the names of records.
+const NamePrefix = "clientgo/"
 
 // A Record is a value with a name, written by compare-and-set. It is safe for concurrent use.
 type Record struct {
 	lock    *lock.Name
 	put     *wire.Script
-	key     string // of a string, nr1 <version> <value>, with the TTL of its last write
+	key     string // key of the string nr1 <version> <value>
 	writer  string // prefix of the versions that were written through this Record
 	writes  atomic.Uint64
 	timeout time.Duration
@@ -51,10 +51,10 @@ type State struct {
 	Own     bool // written through the Record that has read it
 }
 
-// New returns the record with the name Names + name. It sends nothing. A request that is not
+// New returns the record with the name NamePrefix + name. It sends nothing. A request that is not
 // answered within the timeout is retried; a call returns after three timeouts.
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
-	n, err := lock.Of(c).Name(Names+name, nil)
+	n, err := lock.Of(c).Name(NamePrefix+name, nil)
 	if err == nil {
 		err = n.Client().One("NewLock")
 	}
@@ -85,8 +85,8 @@ func (r *Record) Get(ctx context.Context) (State, error) {
 func (r *Record) read(stored string) (State, error) {
 	form, rest, _ := strings.Cut(stored, " ")
 	version, value, found := strings.Cut(rest, " ")
-	number, ours := strings.CutPrefix(form, "nr")
-	if n, err := strconv.Atoi(number); !ours || !found || version == "" || err != nil || n < 1 {
+	number, isRecord := strings.CutPrefix(form, "nr")
+	if n, err := strconv.Atoi(number); !isRecord || !found || version == "" || err != nil || n < 1 {
 		return State{}, lockcore.ErrWrongKind
 	} else if n > 1 {
 		return State{}, ErrNewerSchema
@@ -107,7 +107,8 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
 	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), seen.inSpaces())
 	if seen == (Version{}) {
-		req = req.Granting(func(answer any) bool { return answer == int64(1) }) // the record may have been lost
+		// If the server has lost the record, another candidate may still lead. Granting respects LockDelay.
+		req = req.Granting(func(answer any) bool { return answer == int64(1) })
 	}
 	answer, err := r.ask(ctx, req)
 	if err == nil {
@@ -138,7 +139,7 @@ func (r *Record) ask(ctx context.Context, req wire.Request) (any, error) {
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// ownScript is loaded once, for all Clients.
+// ownScript loads the script once, for all Clients.
 var ownScript = sync.OnceValues(func() (*wire.Script, error) { return load(luaFiles) })
 
 func load(files fs.FS) (*wire.Script, error) {
@@ -157,7 +158,7 @@ const (
 // A Version is a version of a record. The zero value means that there is no record. After a
 // write with an unknown outcome, it covers the versions before and after the write. All writes have
 // different versions.
-type Version struct{ seen string } // with spaces in between
+type Version struct{ seen string } // versions with spaces in between
 
 // String returns the version for logs. It is not secret.
 func (v Version) String() string { return cmp.Or(v.seen, noRecord) }
@@ -177,5 +178,5 @@ func (v Version) inSpaces() string { return " " + v.String() + " " }
 // or returns a version that covers v and one more write.
 func (v Version) or(version string) Version {
 	seen := append(strings.Fields(v.String()), version)
-	return Version{strings.Join(seen[max(0, len(seen)-mostSeen):], " ")} // the oldest ones are the least likely
+	return Version{strings.Join(seen[max(0, len(seen)-mostSeen):], " ")} // the server least likely has the oldest
 }

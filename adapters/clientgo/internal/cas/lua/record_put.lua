@@ -1,4 +1,4 @@
--- record_put: write a record if it has not changed since the writer read it.
+-- record_put: write a record if it has not changed since the writer read it. Sent by Record.Put of package cas.
 --
 -- KEYS[1] record   string, 'nr1 <version> <value>'; absent: there is no record
 -- ARGV[1] me       version of this write; no other write ever has it
