@@ -5,9 +5,9 @@
 //		linux/amd64=build/amd64 linux/arm64=build/arm64
 //
 // The output is an OCI image layout in a tar file: an index with one manifest per platform. Each
-// platform has one layer, with the files of its directory, the files of etc, /tmp, and the certificates
-// of public authorities. Labels are in the configuration of each platform, where container tools show
-// them, and are annotations of the manifests and the index, where registries read them.
+// platform has one layer: the files of its directory, the folder etc beside this source file, /tmp, and
+// the certificates of public authorities. Container tools show the labels from the configuration of each
+// platform. Registries read them from the annotations of the manifests and the index.
 //
 // The same files produce the same bytes. Times are 1970, owners are root, and names are sorted. The
 // certificates are Mozilla's in the version that go.mod pins, not the machine's. Compression is
@@ -42,7 +42,7 @@ import (
 )
 
 //go:embed etc
-var base embed.FS
+var etcFiles embed.FS
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -54,7 +54,7 @@ func main() {
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("ociimage", flag.ContinueOnError)
 	output := flags.String("output", "", "tar `file` to write")
-	full := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
+	imageName := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
 	entrypoint := flags.String("entrypoint", "", "absolute `path` in the image of the program to start")
 	labels := map[string]string{}
 	flags.Func("label", "`KEY=VALUE` of a label of the image; may be repeated", func(text string) error {
@@ -67,9 +67,9 @@ func run(args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	tag, err := name.NewTag(*full, name.StrictValidation)
+	tag, err := name.NewTag(*imageName, name.StrictValidation)
 	if err != nil {
-		return fmt.Errorf("--name is %q; it must be such as noonlock.local/lottery:dev: %w", *full, err)
+		return fmt.Errorf("--name is %q; it must be such as noonlock.local/lottery:dev: %w", *imageName, err)
 	}
 	scratch, err := os.MkdirTemp("", "ociimage-")
 	if err != nil {
@@ -78,14 +78,14 @@ func run(args []string, out io.Writer) error {
 	defer func() { _ = os.RemoveAll(scratch) }()
 	var index v1.ImageIndex = empty.Index
 	for _, argument := range flags.Args() {
-		of, folder, _ := strings.Cut(argument, "=")
-		platform, err := v1.ParsePlatform(of)
+		platformName, folder, _ := strings.Cut(argument, "=")
+		platform, err := v1.ParsePlatform(platformName)
 		if err != nil || platform.Architecture == "" || folder == "" {
 			return fmt.Errorf("platform argument is %q; it must be OS/ARCHITECTURE=DIRECTORY, such as linux/amd64=build/amd64", argument)
 		}
 		img, err := build(filepath.Join(scratch, platform.Architecture), folder, *entrypoint, platform, labels)
 		if err != nil {
-			return fmt.Errorf("%s: %w", of, err)
+			return fmt.Errorf("%s: %w", platformName, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}})
 	}
@@ -94,9 +94,9 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// containerd reads the image's name from the first, other tools its tag from the second.
-	names := map[string]string{"io.containerd.image.name": tag.Name(), "org.opencontainers.image.ref.name": tag.TagStr()}
-	if err := l.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
+	// containerd reads the image's name from the first annotation. Other tools read its tag from the second.
+	annotations := map[string]string{"io.containerd.image.name": tag.Name(), "org.opencontainers.image.ref.name": tag.TagStr()}
+	if err := l.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
 		return err
 	}
 	packed, err := pack(filepath.Join(scratch, "layout"))
@@ -108,24 +108,24 @@ func run(args []string, out io.Writer) error {
 	return errors.Join(err, os.WriteFile(*output, packed, 0o644))
 }
 
-// A plain image has no artifact type in the index. Skopeo 1.9 drops that field, and the digest would change.
+// A plain image has no artifact type in the index: Skopeo 1.9 drops the field artifactType, which changes the digest.
 type plain struct{ v1.Image }
 
 // ArtifactType returns the empty type.
 func (plain) ArtifactType() (string, error) { return "", nil }
 
-// build returns the image of one platform. root is a new directory for its files.
+// build returns the image of one platform, with the files of folder. It collects all files in root, a new directory.
 func build(root, folder, entrypoint string, platform *v1.Platform, labels map[string]string) (v1.Image, error) {
-	var roots bytes.Buffer
+	var authorities bytes.Buffer
 	var err error
 	for authority := range bundle.Roots() {
-		if authority.Constraint == nil { // a PEM file cannot express one
-			err = errors.Join(err, pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate}))
+		if authority.Constraint == nil { // a PEM file cannot express a constraint
+			err = errors.Join(err, pem.Encode(&authorities, &pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate}))
 		}
 	}
 	certificates := filepath.Join(root, "etc/ssl/certs")
-	if err := errors.Join(err, os.CopyFS(root, base), os.CopyFS(root, os.DirFS(folder)), os.MkdirAll(certificates, 0o755),
-		os.WriteFile(filepath.Join(certificates, "ca-certificates.crt"), roots.Bytes(), 0o644), os.MkdirAll(filepath.Join(root, "tmp"), 0o755)); err != nil {
+	if err := errors.Join(err, os.CopyFS(root, etcFiles), os.CopyFS(root, os.DirFS(folder)), os.MkdirAll(certificates, 0o755),
+		os.WriteFile(filepath.Join(certificates, "ca-certificates.crt"), authorities.Bytes(), 0o644), os.MkdirAll(filepath.Join(root, "tmp"), 0o755)); err != nil {
 		return nil, err
 	}
 	if program, err := os.Stat(filepath.Join(root, entrypoint)); err != nil || !program.Mode().IsRegular() || program.Mode()&0o100 == 0 || entrypoint[0] != '/' {
@@ -158,7 +158,8 @@ func build(root, folder, entrypoint string, platform *v1.Platform, labels map[st
 	return mutate.Annotations(img, labels).(v1.Image), nil
 }
 
-// pack returns a tar file of a directory. The modes in it depend only on the executable bit.
+// pack returns a tar file of a directory. tmp gets the mode 1777. Other modes in the tar file depend only on the
+// executable bit.
 func pack(folder string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
