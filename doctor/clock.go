@@ -14,10 +14,10 @@ import (
 type sample struct {
 	at     time.Duration // halfway between request and answer
 	rtt    time.Duration
-	offset time.Duration // server's clock, compared with ours
+	offset time.Duration // server's clock minus ours
 }
 
-// estimateClock compares the fastest samples at the beginning and at the end.
+// estimateClock compares the fastest samples at the beginning and at the end. A fast sample has the smallest error.
 func estimateClock(samples []sample) (e estimate) {
 	fastest := func(some []sample) sample {
 		return slices.MinFunc(some, func(a, b sample) int { return cmp.Compare(a.rtt, b.rtt) })
@@ -39,8 +39,8 @@ const (
 	// late.
 	maxOffset = time.Second
 
-	// driftFails is a drift that uses up the margin of a lease. Clocks drift by less than 0.01 %,
-	// and are slewed by 0.05 %.
+	// driftFails is the drift that uses up the margin of a lease. driftWarns is above the drift of a sound
+	// clock: it drifts by less than 0.01 %, and chrony slews it by up to 0.05 %.
 	driftWarns, driftFails = 0.002, 0.01
 )
 
@@ -50,10 +50,10 @@ func (n *node) observe(ctx context.Context) {
 	var samples []sample
 	for {
 		sent := time.Since(began)
-		answer, missing := n.ask(ctx, "time")
+		answer, problem := n.ask(ctx, "time")
 		answered := time.Since(began)
-		if missing != "" {
-			n.add("clock", Warn, "unknown: %s", missing)
+		if problem != "" {
+			n.add("clock", Warn, "unknown: %s", problem)
 			return
 		}
 		middle := (sent + answered) / 2
@@ -92,8 +92,8 @@ func (n *node) judgeClock(samples []sample) {
 		short(e.offset.Abs()), relation, short(e.offsetError), 100*e.drift, 100*e.driftError)
 }
 
-// judgeRoundTrips compares the round trips with the TTL. A request times out after a third of it,
-// and a renewal is sent again after a 48th.
+// judgeRoundTrips compares the round trips with the TTL. A request times out after a third of the TTL,
+// and a renewal is sent again after a 48th of it.
 func (n *node) judgeRoundTrips(samples []sample) {
 	var all []time.Duration
 	for _, s := range samples {
@@ -125,7 +125,7 @@ func compareClocks(nodes []*node, ttl time.Duration) []Check {
 	byOffset := func(a, b *node) int { return cmp.Compare(a.clock.offset, b.clock.offset) }
 	first, last := slices.MinFunc(known, byOffset), slices.MaxFunc(known, byOffset)
 	difference, errorBound := last.clock.offset-first.clock.offset, first.clock.offsetError+last.clock.offsetError
-	verdict, most := OK, lease.Margin(ttl)
+	verdict, most := OK, lease.Margin(ttl) // the margin that each lease keeps for the clocks
 	if difference-errorBound > most {
 		verdict = Warn
 	}

@@ -36,7 +36,7 @@ type Config struct {
 	TTL time.Duration
 
 	// Uses are the uses for which the user of the servers must have the rights.
-	// Default: all uses. On a quorum, mutexes and elections.
+	// Default: all uses; on a quorum, mutexes and elections.
 	Uses []string
 
 	// Observe is how long clocks and round trips are measured. From 100 ms to 1 h. Default 3 s.
@@ -66,22 +66,22 @@ func (c Config) withDefaults(servers int) (Config, error) {
 			return c, &noonlock.ConfigError{Package: "doctor", Field: limit.field, Value: limit.value.String(), Rule: fmt.Sprintf("0 (%s) or from %s to %s", limit.fallback, limit.least, limit.most)}
 		}
 	}
-	uses, rule := Uses(), "of "+strings.Join(Uses(), ", ")
+	possible, rule := Uses(), "of "+strings.Join(Uses(), ", ")
 	if servers > 1 {
-		uses, rule = []string{UseMutex, UseElection}, "mutex or election for several servers, which serve nothing else"
+		possible, rule = []string{UseMutex, UseElection}, "mutex or election for several servers, which serve nothing else"
 	}
 	if len(c.Uses) == 0 {
-		c.Uses = uses
+		c.Uses = possible
 	}
 	for _, use := range c.Uses {
-		if !slices.Contains(uses, use) {
+		if !slices.Contains(possible, use) {
 			return c, &noonlock.ConfigError{Package: "doctor", Field: "Config.Uses", Value: input.Quote(use), Rule: rule}
 		}
 	}
 	return c, nil
 }
 
-var uses = []struct {
+var useNeeds = []struct {
 	name  string
 	needs lock.Needs
 }{
@@ -94,20 +94,20 @@ var uses = []struct {
 
 // Uses returns the values of Config.Uses.
 func Uses() (names []string) {
-	for _, u := range uses {
+	for _, u := range useNeeds {
 		names = append(names, u.name)
 	}
 	return names
 }
 
-// CheckRights returns an error if the Redis user of the Client lacks a right for one of Uses. CheckRights tries each
-// command of the scripts at the server of the name, on a key of the name that never
-// exists. So it leaves nothing behind. It does not try PUBLISH, which scripts can do without. If the
-// server does not answer, it retries for up to 7 s.
+// CheckRights returns an error if the Redis user of the Client lacks a right for use, which is one of Uses. At the
+// server of the name, CheckRights tries each command of the scripts on a key of the name that never exists. So it
+// leaves nothing behind. It does not try PUBLISH, which scripts can do without. If the server does not answer, it
+// retries for up to 7 s.
 func CheckRights(ctx context.Context, client *lockcore.Client, name, use string) error {
 	i := slices.Index(Uses(), use)
 	if i < 0 {
 		return &noonlock.ConfigError{Package: "doctor", Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
 	}
-	return lock.Of(client).CheckRights(ctx, name, uses[i].needs)
+	return lock.Of(client).CheckRights(ctx, name, useNeeds[i].needs)
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Examine asks the servers, and returns a Report. Problems of the servers are part of the
-// Report. The error is a *noonlock.ConfigError, or one of lockcore.NewFromOptions or lockcore.NewQuorum; nothing was
-// sent then. No element may be nil.
+// Report. The error is a *noonlock.ConfigError, or an error of lockcore.NewFromOptions or lockcore.NewQuorum; then
+// nothing was sent. No element of servers may be nil.
 func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config) (*Report, error) {
 	cfg, err := cfg.withDefaults(len(servers))
 	if err != nil {
@@ -53,7 +53,8 @@ type examination struct {
 	checks []Check // checks of Sentinels, or of all servers together
 }
 
-// findNodes finds all servers. It asks only a cluster and Sentinels, and compares the answers of the Sentinels.
+// findNodes finds all servers. It sends requests only to a cluster or to Sentinels, and compares the answers of the
+// Sentinels.
 func (e *examination) findNodes(ctx context.Context) error {
 	servers, views, err := lock.Of(e.client).Servers(ctx, e.cfg.Timeout)
 	for _, v := range views {
@@ -79,8 +80,8 @@ func (e *examination) findNodes(ctx context.Context) error {
 	for _, s := range servers {
 		s.Options.DialTimeout = e.cfg.Timeout
 		e.nodes = append(e.nodes, &node{
-			cfg: e.cfg, quorum: e.quorum, client: e.client, name: s.Options.Addr, scratch: cmp.Or(s.Tag, "doctor"),
-			sentinel: views != nil, sharded: sharded, isReplica: sharded && s.Tag == "",
+			cfg: e.cfg, quorum: e.quorum, client: e.client, addr: s.Options.Addr, scratch: cmp.Or(s.Tag, "doctor"),
+			sentinel: views != nil, sharded: sharded, clusterReplica: sharded && s.Tag == "",
 			dialer: conn.NewDialer(conn.Options{Redis: s.Options}),
 		})
 	}
@@ -94,15 +95,15 @@ func examine(ctx context.Context, n *node) {
 	switch {
 	case n.quorum:
 		steps = append(steps, n.tryMessages, n.searchKeys, n.tryWrite, n.readMember, n.observe)
-	case n.isReplica:
+	case n.clusterReplica:
 		steps = append(steps, n.observe)
 	default:
 		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite, n.observe, n.tryRights)
 	}
-	n.connection = Check{Name: "connection", Server: n.name, Verdict: OK, Found: "the server answers"}
+	n.connection = Check{Name: "connection", Server: n.addr, Verdict: OK, Found: "the server answers"}
 	for _, step := range steps {
 		if step(ctx); n.silence != nil {
-			n.connection = unconnected(n.name, n.silence)
+			n.connection = unconnected(n.addr, n.silence)
 			break
 		}
 	}
@@ -145,7 +146,7 @@ func (e *examination) topology() string {
 	}
 	replicas := 0
 	for _, n := range e.nodes {
-		if n.isReplica {
+		if n.clusterReplica {
 			replicas++
 		}
 	}

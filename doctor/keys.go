@@ -20,10 +20,10 @@ const (
 	maxShown = 3      // keys in a report
 )
 
-// partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, that the packages declare.
+// partsOf returns what the packages declare about their keys, <prefix>:{<name>}:<part>, by part.
 func partsOf() map[string]lock.KeyPart {
 	all := map[string]lock.KeyPart{"record": {Types: []string{"string"}}} // a key of adapters/clientgo, another module
-	for _, u := range uses {
+	for _, u := range useNeeds {
 		maps.Copy(all, u.needs.Parts)
 	}
 	return all
@@ -31,15 +31,16 @@ func partsOf() map[string]lock.KeyPart {
 
 var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 
-// longerPrefix matches the rest of a key that has a longer prefix, such as noonlock:payments.
+// longerPrefix matches a key, without the prefix, if the key belongs to a longer prefix such as noonlock:payments.
 var longerPrefix = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
 
-// partOf returns the kind of a key by its rest after the prefix.
-func partOf(parts map[string]lock.KeyPart, rest string) (name string, ok bool) {
-	if rest == "history" || rest == "quorum" {
-		return rest, true
+// partOf returns the part of a key without its prefix. ok is false for a key of another program. history and quorum
+// are keys of the prefix, and of the keys of a name only tomb has a suffix.
+func partOf(parts map[string]lock.KeyPart, key string) (part string, ok bool) {
+	if key == "history" || key == "quorum" {
+		return key, true
 	}
-	m := keyOfName.FindStringSubmatch(rest)
+	m := keyOfName.FindStringSubmatch(key)
 	if m == nil || (m[2] != "") != (m[1] == "tomb") || m[1] == "quorum" {
 		return "", false
 	}
@@ -55,7 +56,7 @@ type search struct {
 	seen             map[string]bool // SCAN may return a key twice
 	foreign, endless []string
 	versions         map[string]int // number of keys by "part schema"
-	missing          string         // why types and TTLs are unknown
+	problem          string         // why types and TTLs are unknown; empty if they are known
 }
 
 var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
@@ -65,14 +66,14 @@ func (n *node) searchKeys(ctx context.Context) {
 	s := &search{node: n, prefix: n.cfg.Prefix + ":", parts: partsOf(), seen: map[string]bool{}, versions: map[string]int{}}
 	cursor, began, limit := "0", time.Now(), ""
 	for searched := pageSize; limit == ""; searched += pageSize {
-		page, missing := n.ask(ctx, "scan", cursor, "match", globQuote.Replace(s.prefix)+"*", "count", pageSize)
-		if missing != "" {
-			n.add("keys", Warn, "unknown: %s", missing)
-			n.add("schema", Warn, "unknown: %s", missing)
+		page, problem := n.ask(ctx, "scan", cursor, "match", globQuote.Replace(s.prefix)+"*", "count", pageSize)
+		if problem != "" {
+			n.add("keys", Warn, "unknown: %s", problem)
+			n.add("schema", Warn, "unknown: %s", problem)
 			return
 		}
 		answer, _ := page.([]any)
-		answer = append(answer, nil, nil)
+		answer = append(answer, nil, nil) // an odd answer may have no elements
 		keys, _ := answer[1].([]any)
 		s.read(ctx, keys)
 		if cursor = wire.Text(answer[0]); cursor == "0" || n.silence != nil {
@@ -117,9 +118,9 @@ func (s *search) read(ctx context.Context, keys []any) {
 		ours, parts = append(ours, key), append(parts, part)
 	}
 	answers := s.askAll(ctx, questions...)
-	for i, a := range answers { // other errors come from keys of another type
-		if wire.HasCode(a.Err, "NOPERM") {
-			s.missing = refusal(a.Err, questions[i].Args...)
+	for i, a := range answers {
+		if wire.HasCode(a.Err, "NOPERM") { // all other errors come from keys of an unexpected type
+			s.problem = refusal(a.Err, questions[i].Args...)
 		}
 	}
 	for i, key := range ours {
@@ -127,7 +128,8 @@ func (s *search) read(ctx context.Context, keys []any) {
 	}
 }
 
-// judgeKey files a foreign or an endless key, and counts the schema, which is in value unless value is nil.
+// judgeKey collects a foreign or an endless key, and counts its schema. value contains the schema, or is nil if the
+// schema is unknown.
 func (s *search) judgeKey(key, part string, kind, ttl, value any) {
 	declared, endless := s.parts[part], ttl == int64(-1)
 	known := declared.Schema != "" && value != nil
@@ -160,10 +162,10 @@ func (s *search) reportKeys(limit string) {
 			found, verdict = found+"; "+count(len(group.keys), "key")+group.description+listKeys(group.keys), Warn
 		}
 	}
-	if s.missing != "" {
-		found, verdict = found+"; their types and TTLs are unknown: "+s.missing, Warn
+	if s.problem != "" {
+		found, verdict = found+"; their types and TTLs are unknown: "+s.problem, Warn
 	}
-	if slices.ContainsFunc(s.endless, func(key string) bool { return strings.HasSuffix(key, "}:lock") }) { // the lock is never free
+	if slices.ContainsFunc(s.endless, func(key string) bool { return strings.HasSuffix(key, "}:lock") }) { // a lock without a TTL is never free
 		verdict = Fail
 	}
 	s.add("keys", verdict, "%s%s", found, limit)
@@ -179,8 +181,8 @@ func listKeys(keys []string) string {
 }
 
 func (s *search) reportSchemas() {
-	if s.missing != "" {
-		s.add("schema", Warn, "unknown: %s", s.missing)
+	if s.problem != "" {
+		s.add("schema", Warn, "unknown: %s", s.problem)
 		return
 	}
 	verdict, texts := OK, []string{}

@@ -15,45 +15,46 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
+// A node is one of the examined servers, and what is known about it. One goroutine uses a node.
 type node struct {
 	cfg    Config
 	quorum bool
 	client *lockcore.Client
-	name   string // address
+	addr   string
 	dialer *conn.Dialer
 	pipe   *conn.Conn // nil until open
 
-	sentinel  bool   // the address comes from Sentinels
-	sharded   bool   // the server is a node of a cluster
-	isReplica bool   // the server is a replica of a cluster
-	isWrong   bool   // a replica that should be a primary
-	scratch   string // a name whose keys this server has
+	sentinel       bool   // the address comes from Sentinels
+	sharded        bool   // the client is one of a cluster, so the server is a node of it
+	clusterReplica bool   // the cluster lists the server as a replica
+	notPrimary     bool   // a replica at the address of a primary
+	scratch        string // lock name for trials, whose keys are on this server
 
 	info          map[string]string // nil if INFO was refused
-	infoMissing   string            // why INFO was refused
+	infoProblem   string            // why INFO was refused, or ""
 	config        map[string]string // known parameters
-	configMissing string            // why a parameter is unknown
+	configProblem string            // why a parameter is unknown
 
-	replicas int
+	replicas int               // connected to this primary
 	clock    *estimate         // nil until judgeClock
-	member   map[string]string // nil until readMember
+	member   map[string]string // stored membership in the quorum; nil until readMember
 	silence  error             // the error of an unanswered question
 
 	connection Check
 	checks     []Check
 }
 
-// An estimate is a clock as samples show it. The errors are bounds: the error of a sample is at most half
-// of its round trip.
+// An estimate compares the server's clock with ours. Each error is an upper bound: the error of a sample is at
+// most half of its round trip.
 type estimate struct {
-	offset, offsetError time.Duration
-	drift, driftError   float64 // relative speed, compared with ours
+	offset, offsetError time.Duration // server's clock minus ours
+	drift, driftError   float64       // growth of offset per unit of time
 }
 
-// add records a check, unless the server has not answered a question.
+// add records a check. It records nothing after an unanswered question.
 func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 	if n.silence == nil {
-		n.checks = append(n.checks, checkOf(n.name, check, verdict, format, args...))
+		n.checks = append(n.checks, checkOf(n.addr, check, verdict, format, args...))
 	}
 }
 
@@ -69,13 +70,13 @@ func (n *node) connect(ctx context.Context) (*conn.Conn, error) {
 	return p, err
 }
 
-// ask asks a question. Without an answer, missing is the reason.
-func (n *node) ask(ctx context.Context, args ...any) (answer any, missing string) {
+// ask asks a question. problem is why there is no answer, or "".
+func (n *node) ask(ctx context.Context, args ...any) (answer any, problem string) {
 	a := n.askAll(ctx, conn.Command{Args: args})[0]
 	return a.Value, refusal(a.Err, args...)
 }
 
-// askAll asks questions in one round trip. After silence, it asks nothing.
+// askAll asks questions in one round trip. After an unanswered question, it asks nothing.
 func (n *node) askAll(ctx context.Context, questions ...conn.Command) []conn.Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Timeout, wire.NoAnswer(n.cfg.Timeout))
 	defer cancel()
@@ -90,7 +91,7 @@ func (n *node) askAll(ctx context.Context, questions ...conn.Command) []conn.Ans
 	return slices.Repeat([]conn.Answer{{Err: n.silence}}, len(questions))
 }
 
-// refusal returns the reason for which a server has refused a command, or "".
+// refusal returns why a server has refused the command args, or "" if err is nil.
 func refusal(err error, args ...any) string {
 	right := fmt.Sprint(args[0])
 	if right == "config" || right == "cluster" {
@@ -99,7 +100,7 @@ func refusal(err error, args ...any) string {
 	switch {
 	case err == nil:
 		return ""
-	case wire.HasCode(err, "NOPERM") && !strings.Contains(err.Error(), "permissions to access"): // on a command, not on a key or a channel
+	case wire.HasCode(err, "NOPERM") && !strings.Contains(err.Error(), "permissions to access"): // the user may not use the command; otherwise, a key or a channel is refused
 		return "the user lacks the right +" + right
 	case strings.HasPrefix(strings.ToLower(err.Error()), "err unknown command"):
 		return fmt.Sprintf("the server has no %s, or has renamed it", strings.ToUpper(fmt.Sprint(args[0])))
@@ -108,13 +109,13 @@ func refusal(err error, args ...any) string {
 }
 
 func (n *node) readInfo(ctx context.Context) {
-	text, missing := n.ask(ctx, "info")
-	if n.infoMissing = missing; missing != "" {
+	text, problem := n.ask(ctx, "info")
+	if n.infoProblem = problem; problem != "" {
 		return
 	}
 	n.info = parseInfo(text)
-	if n.info["cluster_enabled"] == "1" && !n.sharded { // a cluster's node that was given alone
-		text, n.info["cluster-info"] = n.ask(ctx, "cluster", "info")
+	if n.info["cluster_enabled"] == "1" && !n.sharded { // a node of a cluster, and the client is not one of a cluster
+		text, n.info["cluster-problem"] = n.ask(ctx, "cluster", "info")
 		n.info["cluster_size"] = parseInfo(text)["cluster_size"]
 	}
 }

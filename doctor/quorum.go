@@ -17,19 +17,19 @@ var membership = setting{"quorum", false, []row{
 	{"", OK, "list {number} of {size} servers, MaxTTL {longest} ms"},
 }}
 
-// readMember reads the membership that a server of a quorum has stored, see quorum_join.lua. The name of
-// a list is number/size/version/hash of its servers.
+// readMember reads the membership that a server of a quorum has stored, see quorum_join.lua. A list of
+// servers is stored as number/size/version/hash.
 func (n *node) readMember(ctx context.Context) {
-	stored, missing := n.ask(ctx, "hmget", n.cfg.Prefix+":quorum", "run", "list", "after", "longest")
-	clock, missing2 := n.ask(ctx, "time")
-	if missing = cmp.Or(missing, missing2); missing != "" {
-		n.add("quorum", Warn, "unknown: %s", missing)
+	stored, storedProblem := n.ask(ctx, "hmget", n.cfg.Prefix+":quorum", "run", "list", "after", "longest")
+	clock, clockProblem := n.ask(ctx, "time")
+	if problem := cmp.Or(storedProblem, clockProblem); problem != "" {
+		n.add("quorum", Warn, "unknown: %s", problem)
 		return
 	}
 	n.member = map[string]string{}
 	values, _ := stored.([]any)
-	for i, name := range []string{"joined", "list", "after", "longest"} {
-		n.member[name] = wire.Text(append(values, nil, nil, nil, nil)[i])
+	for i, field := range []string{"joined", "list", "after", "longest"} {
+		n.member[field] = wire.Text(append(values, nil, nil, nil, nil)[i])
 	}
 	if parts := strings.Split(n.member["list"], "/"); len(parts) > 1 {
 		n.member["number"], n.member["size"] = parts[0], parts[1]
@@ -50,22 +50,22 @@ func compareMembers(nodes []*node) (checks []Check) {
 		checks = append(checks, checkOf("", "quorum", verdict, format, args...))
 	}
 	var members []*node
-	runs := map[string]*node{}
-	lists, names, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	byRun := map[string]*node{}
+	numbers, lists, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, n := range nodes {
 		if n.member == nil {
 			continue
 		}
 		run := n.info["run_id"]
-		if same := runs[run]; same != nil && run != "" {
-			add(Fail, "%s and %s are the same server", same.name, n.name)
+		if same := byRun[run]; same != nil && run != "" {
+			add(Fail, "%s and %s are the same server", same.addr, n.addr)
 		}
-		runs[run] = n
+		byRun[run] = n
 		if members = append(members, n); n.member["list"] != "" {
-			lists[n.member["number"]], names[n.member["list"]], longest[n.member["longest"]] = true, true, true
+			numbers[n.member["number"]], lists[n.member["list"]], longest[n.member["longest"]] = true, true, true
 		}
 	}
-	if len(names) == 0 {
+	if len(lists) == 0 {
 		add(OK, "no server has been used as one of a quorum yet")
 		return checks
 	}
@@ -73,13 +73,13 @@ func compareMembers(nodes []*node) (checks []Check) {
 		verdict, found := membership.judge(n.member)
 		n.add("quorum", verdict, "%s", found)
 		if size := n.member["size"]; size != "" && size != strconv.Itoa(len(nodes)) {
-			add(Warn, "the list of %s has %s servers, and %d were given", n.name, size, len(nodes))
+			add(Warn, "the list of %s has %s servers, and %d were given", n.addr, size, len(nodes))
 		}
 	}
 	switch {
-	case len(lists) > 1:
+	case len(numbers) > 1:
 		add(Fail, "the servers have different lists")
-	case len(names) > 1:
+	case len(lists) > 1:
 		add(Warn, "the servers have different servers under one number; "+
 			"a client mends this, or says that it has other servers")
 	}

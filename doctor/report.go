@@ -29,14 +29,14 @@ type Check struct {
 	Found   string  `json:"found"`
 	Rule    string  `json:"rule"` // the rule in docs/OPERATIONS.md
 
-	// Unanswered is true if the check failed because a server did not answer. Its settings
-	// and its state are unknown then.
+	// Unanswered is true if the check failed because a server did not answer. Then the settings
+	// and the state of the server are unknown.
 	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // A Report has the answers of all servers.
 type Report struct {
-	Verdict  Verdict `json:"verdict"` // the worst one
+	Verdict  Verdict `json:"verdict"` // worst verdict of the checks
 	Topology string  `json:"topology"`
 	Checks   []Check `json:"checks"`
 }
@@ -57,7 +57,7 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun)
 }
 
-// short returns a duration with the precision that a reader needs.
+// short returns a duration that is rounded to hundredths of its unit.
 func short(d time.Duration) string {
 	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
 		if d >= unit {

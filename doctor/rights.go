@@ -14,7 +14,7 @@ import (
 )
 
 func (n *node) tryRights(ctx context.Context) {
-	if n.isWrong {
+	if n.notPrimary {
 		n.add("rights", Warn, "unknown: the server is a replica, which refuses all scripts")
 		return
 	}
@@ -41,31 +41,31 @@ func tryRight(ctx context.Context, client *lockcore.Client, timeout time.Duratio
 	return Fail, text
 }
 
-// tryWrite writes a key, as a grant does. All uses need the right +set. Jobs also let this key
-// expire, so that no other right is needed to delete it. searchKeys comes before.
+// tryWrite writes a key, as a grant does. All uses need the right +set. The key expires, because deleting it would
+// need another right. searchKeys runs before, and so does not find it.
 func (n *node) tryWrite(ctx context.Context) {
 	answer := n.askAll(ctx, conn.Command{Args: []any{"set", n.cfg.Prefix + ":{" + n.scratch + "}:ack", "1", "px", 1}})[0]
-	switch missing := refusal(answer.Err, "set"); {
-	case missing == "":
+	switch problem := refusal(answer.Err, "set"); {
+	case problem == "":
 		n.add("write", OK, "the server has written a key with a TTL")
-	case wire.HasCode(answer.Err, "NOPERM", "MOVED"): // other checks judge it
-		n.add("write", Warn, "unknown: %s", missing)
+	case wire.HasCode(answer.Err, "NOPERM", "MOVED"): // the checks of rights and of the role judge these
+		n.add("write", Warn, "unknown: %s", problem)
 	default:
-		n.add("write", Fail, "the server refuses to write: %s", missing)
+		n.add("write", Fail, "the server refuses to write: %s", problem)
 	}
 }
 
-// tryOptions tries the rights that only some options of the Client need. A missing right is a
-// warning, because most programs do not use these options.
+// tryOptions tries the rights that only some options of the Client need: LockDelay needs INFO, and MinReplicas
+// needs WAIT. A missing right is a warning, because most programs do not use these options.
 func (n *node) tryOptions(ctx context.Context) {
-	if n.infoMissing != "" {
-		n.add("rights", Warn, "LockDelay: %s", n.infoMissing)
+	if n.infoProblem != "" {
+		n.add("rights", Warn, "LockDelay: %s", n.infoProblem)
 	}
 	if n.replicas == 0 && !n.sentinel {
 		return
 	}
-	if _, missing := n.ask(ctx, "wait", 0, 1); missing != "" {
-		n.add("rights", Warn, "MinReplicas: %s", missing)
+	if _, problem := n.ask(ctx, "wait", 0, 1); problem != "" {
+		n.add("rights", Warn, "MinReplicas: %s", problem)
 	} else {
 		n.add("rights", OK, "MinReplicas: the user has the right +wait")
 	}
@@ -74,10 +74,10 @@ func (n *node) tryOptions(ctx context.Context) {
 // refusedCommand matches the end of the error of a script that could not use a command.
 var refusedCommand = regexp.MustCompile(`: ([A-Z]+)$`)
 
-// tryMessages sends a message to itself on a channel of each kind that the uses need, until the first problem.
+// tryMessages sends and receives a message on a channel of each kind that the uses need, until the first problem.
 func (n *node) tryMessages(ctx context.Context) {
 	kinds := []string{"ch"}
-	for _, u := range uses {
+	for _, u := range useNeeds {
 		if slices.Contains(n.cfg.Uses, u.name) {
 			kinds = append(kinds, u.needs.Channels...)
 		}
@@ -119,10 +119,10 @@ func (n *node) tryMessage(ctx context.Context, kind string) (took time.Duration,
 		return 0, "SUBSCRIBE was not answered: " + oneLine(err)
 	}
 	sent := time.Now()
-	receivers, missing := n.ask(ctx, publish, channel, "doctor")
+	receivers, problem := n.ask(ctx, publish, channel, "doctor")
 	switch {
-	case missing != "":
-		return 0, "PUBLISH was refused: " + missing
+	case problem != "":
+		return 0, "PUBLISH was refused: " + problem
 	case receivers == int64(0):
 		return 0, "a message was not counted for its receiver"
 	}

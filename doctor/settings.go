@@ -37,17 +37,17 @@ var rules = map[string]string{
 	"quorum":       "The servers of a quorum must be different servers, and all clients must have the same `List` and `MaxTTL`. A server that restarts grants nothing for `MaxTTL`.",
 }
 
-// A setting is a check of the facts of a server. Its first row that holds is the answer.
+// A setting is a check of the facts of a server. The answer is the first row whose terms hold.
 type setting struct {
 	check string
-	info  bool // the check needs INFO
+	info  bool // the check needs an answer to INFO
 	rows  []row
 }
 
 type row struct {
 	when    string // terms of facts.hold
 	verdict Verdict
-	found   string // {name} stands for the fact
+	found   string // {name} stands for the fact of this name
 }
 
 var settings = []setting{
@@ -64,7 +64,7 @@ var settings = []setting{
 	{"role", true, []row{
 		{"loading=1", Fail, "{is}, which is loading its data"},
 		{"wrong", Fail, "{is}"},
-		{"alone cluster-info", Warn, "a node of a cluster; the size of the cluster is unknown: {cluster-info}"},
+		{"alone cluster-problem", Warn, "a node of a cluster; the size of the cluster is unknown: {cluster-problem}"},
 		{"alone cluster_size=1", OK, "the only primary of a cluster"},
 		{"alone", Fail, "one node of a cluster with {cluster_size} primaries, and the client is not one of a cluster"},
 		{"", OK, "{is}"},
@@ -89,7 +89,7 @@ var settings = []setting{
 		{"nearly-full", Warn, "{memory}"},
 		{"", OK, "{memory}"},
 	}},
-	{"min-replicas", true, []row{ // the server says how many replicas are in time only if it needs some
+	{"min-replicas", true, []row{ // only a server that needs replicas has min_slaves_good_slaves
 		{"role=slave", "", ""},
 		{"min_slaves_good_slaves too-few ?min-replicas-to-write", Fail, "min-replicas-to-write above 0, and {in-time} in time: the server refuses writes"},
 		{"min_slaves_good_slaves too-few", Fail, "min-replicas-to-write {min-replicas-to-write}, and {in-time} in time: the server refuses writes"},
@@ -129,17 +129,17 @@ var parameters = []string{
 }
 
 func (n *node) readConfig(ctx context.Context) {
-	n.config, n.configMissing = map[string]string{}, "the server does not have it"
-	for _, p := range parameters { // several in one command need Redis 7.0
-		values, missing := n.ask(ctx, "config", "get", p)
-		n.configMissing = cmp.Or(missing, n.configMissing)
+	n.config, n.configProblem = map[string]string{}, "the server does not have it"
+	for _, p := range parameters { // one command for several parameters needs Redis 7.0
+		values, problem := n.ask(ctx, "config", "get", p)
+		n.configProblem = cmp.Or(problem, n.configProblem)
 		for _, value := range conn.Pairs(values) {
 			n.config[p] = wire.Text(value)
 		}
 	}
 }
 
-// judge returns the answer. The verdict is empty if the setting does not concern the server.
+// judge returns the row that answers. The verdict is empty if the setting does not concern the server.
 func (s setting) judge(f facts) (verdict Verdict, found string) {
 	r := s.rows[slices.IndexFunc(s.rows, func(r row) bool { return f.hold(r.when) })]
 	return r.verdict, placeholder.ReplaceAllStringFunc(r.found, func(name string) string { return f[strings.Trim(name, "{}")] })
@@ -175,16 +175,16 @@ func (n *node) judge(context.Context) {
 	f := n.facts()
 	for _, s := range settings {
 		if s.info && n.info == nil {
-			n.add(s.check, Warn, "unknown: %s", n.infoMissing)
+			n.add(s.check, Warn, "unknown: %s", n.infoProblem)
 		} else if verdict, found := s.judge(f); verdict != "" {
 			n.add(s.check, verdict, "%s", found)
 		}
 	}
 }
 
-// facts returns the facts of the server. It sets replicas and isWrong.
+// facts returns the facts of the server. It also sets n.replicas and n.notPrimary.
 func (n *node) facts() facts {
-	f := facts{"config": n.configMissing, "server": "Redis", "version": n.info["redis_version"], "snapshot": "no snapshot yet", "is": "primary"}
+	f := facts{"config": n.configProblem, "server": "Redis", "version": n.info["redis_version"], "snapshot": "no snapshot yet", "is": "primary"}
 	maps.Copy(f, n.info)
 	maps.Copy(f, n.config)
 	number := func(name string) int64 {
@@ -213,8 +213,8 @@ func (n *node) facts() facts {
 	} else {
 		n.replicas = int(number("connected_slaves"))
 	}
-	n.isWrong = follows && !n.isReplica && f["loading"] != "1"
-	flag("wrong", n.isWrong)
+	n.notPrimary = follows && !n.clusterReplica && f["loading"] != "1"
+	flag("wrong", n.notPrimary)
 	flag("alone", f["cluster_enabled"] == "1" && !n.sharded)
 	flag("sharded", n.sharded)
 	flag("sentinel", n.sentinel)
@@ -245,6 +245,7 @@ func (n *node) facts() facts {
 // lateReplica is the silence after which a replica counts as late, as in min-replicas-max-lag.
 const lateReplica = 10 // seconds
 
+// lagOf describes the connected replicas, and reports whether one of them is late.
 func lagOf(info map[string]string) (late bool, found string) {
 	written, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
 	var all []string
