@@ -25,7 +25,7 @@ type Config struct {
 	// 900 ms, which is below the default probe timeout of Kubernetes, one second.
 	Timeout time.Duration
 
-	// Logger receives the reasons of failures. The root endpoints withhold them.
+	// Logger receives the reasons of failures. The response of /NAME withholds them.
 	Logger logr.Logger
 }
 
@@ -34,10 +34,10 @@ type Config struct {
 type Handler struct {
 	name   string
 	cfg    Config
-	probes []*probe
+	checks []*sharedCheck
 }
 
-// maxReasons limits the bytes of the reasons in a log line of at most 1 KB.
+// maxReasons limits the bytes of the reasons in a log line, which then has at most 1 KB.
 const maxReasons = 800
 
 // New returns the handler of /name: "livez", "readyz" or "healthz". It adds the check ping, which
@@ -52,24 +52,25 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 		return nil, fmt.Errorf("healthz: %w", err)
 	}
 	cfg.Logger = lines.Logger()
-	h := &Handler{name: name, cfg: cfg, probes: []*probe{{Checker: Checker{"ping", func(context.Context) error { return nil }}}}}
+	h := &Handler{name: name, cfg: cfg, checks: []*sharedCheck{{Checker: Checker{"ping", func(context.Context) error { return nil }}}}}
 	for _, c := range checkers {
 		const legal = "abcdefghijklmnopqrstuvwxyz0123456789-"
-		if strings.Trim(c.Name, legal) != "" || c.Name == "" || h.probe(c.Name) != nil {
+		if strings.Trim(c.Name, legal) != "" || c.Name == "" || h.check(c.Name) != nil {
 			return nil, &noonlock.ConfigError{Package: "healthz", Field: "Checker.Name", Value: input.Quote(c.Name), Rule: "lower-case letters, digits and dashes, and unique among the checkers of the handler"}
 		}
 		if c.Check == nil {
 			return nil, &noonlock.ConfigError{Package: "healthz", Field: "Checker.Check of " + c.Name, Value: "nil", Rule: "a function"}
 		}
-		h.probes = append(h.probes, &probe{Checker: c})
+		h.checks = append(h.checks, &sharedCheck{Checker: c})
 	}
 	return h, nil
 }
 
-func (h *Handler) probe(name string) *probe {
-	for _, p := range h.probes {
-		if p.Name == name {
-			return p
+// check returns the check with a name, or nil.
+func (h *Handler) check(name string) *sharedCheck {
+	for _, c := range h.checks {
+		if c.Name == name {
+			return c
 		}
 	}
 	return nil
@@ -85,13 +86,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveAll(w, r)
 		return
 	}
-	p := h.probe(name)
-	if p == nil {
+	c := h.check(name)
+	if c == nil {
 		http.NotFound(w, r)
 		return
 	}
 	// The response has the reason of a failure, since only an operator requests a check by name.
-	if err := p.run(r.Context(), h.cfg.Timeout); err != nil {
+	if err := c.run(r.Context(), h.cfg.Timeout); err != nil {
 		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 		return
 	}
@@ -100,25 +101,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	ctx, query := r.Context(), r.URL.Query()
-	errs := make([]error, len(h.probes))
+	errs := make([]error, len(h.checks))
 	var wg sync.WaitGroup
-	for i, p := range h.probes {
-		if !slices.Contains(query["exclude"], p.Name) {
-			wg.Go(func() { errs[i] = p.run(ctx, h.cfg.Timeout) })
+	for i, c := range h.checks {
+		if !slices.Contains(query["exclude"], c.Name) {
+			wg.Go(func() { errs[i] = c.run(ctx, h.cfg.Timeout) })
 		}
 	}
 	wg.Wait()
 	var lines bytes.Buffer
 	var failed []string
-	for i, p := range h.probes {
+	for i, c := range h.checks {
 		switch {
-		case slices.Contains(query["exclude"], p.Name):
-			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", p.Name)
+		case slices.Contains(query["exclude"], c.Name):
+			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
 		case errs[i] != nil:
-			failed = append(failed, p.Name+": "+strings.ReplaceAll(errs[i].Error(), "\n", "; "))
-			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", p.Name)
+			failed = append(failed, c.Name+": "+strings.ReplaceAll(errs[i].Error(), "\n", "; "))
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 		default:
-			fmt.Fprintf(&lines, "[+]%s ok\n", p.Name)
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
 	}
 	switch {
@@ -154,8 +155,8 @@ func Overdue(name string, check func(tolerance time.Duration) error, tolerance t
 }
 
 // Ready fails when ready returns an error. ready is the Ready of a singleton.Runner or an
-// election.LeaderElector. Use it for readiness, never for liveness. It proves more than a PING, which
-// a server may answer while it refuses every other request.
+// election.LeaderElector. Use it for readiness, never for liveness. Ready proves more than a PING: a
+// server may answer a PING while it refuses every other request.
 func Ready(name string, ready func() error) Checker {
 	return Checker{name, func(context.Context) error { return ready() }}
 }
@@ -173,39 +174,39 @@ func Staleness(name string, last func() time.Time, maxAge time.Duration) Checker
 			return errors.New("healthz: no success yet")
 		case age > maxAge:
 			return fmt.Errorf("healthz: the last success is %s old; at most %s is allowed", age.Truncate(time.Second), maxAge)
-		case age < -maxAge: // not -age > maxAge: the least Duration has no opposite
+		case age < -maxAge: // -age > maxAge would be wrong: the least Duration has no positive counterpart
 			return fmt.Errorf("healthz: the last success is %s in the future, so its age is unknown; a clock is wrong", time.Until(at).Truncate(time.Second))
 		}
 		return nil
 	}}
 }
 
-// A probe is a Checker and its call in progress. Requests share the
+// A sharedCheck is a Checker and its call in progress. Requests share the
 // call, so a check that hangs is called once.
-type probe struct {
+type sharedCheck struct {
 	Checker
 	mu      sync.Mutex
-	pending *answer
+	pending *result // nil if no call is in progress
 }
 
-type answer struct {
+type result struct {
 	done chan struct{}
 	err  error
 }
 
 // run calls the check, or waits for the call in progress.
-func (p *probe) run(ctx context.Context, timeout time.Duration) error {
-	p.mu.Lock()
-	a := p.pending
-	if a == nil {
-		a = &answer{done: make(chan struct{}), err: errors.New("healthz: the check called runtime.Goexit")}
-		p.pending = a
-		go p.call(context.WithoutCancel(ctx), timeout, a)
+func (c *sharedCheck) run(ctx context.Context, timeout time.Duration) error {
+	c.mu.Lock()
+	r := c.pending
+	if r == nil {
+		r = &result{done: make(chan struct{}), err: errors.New("healthz: the check called runtime.Goexit")}
+		c.pending = r
+		go c.call(context.WithoutCancel(ctx), timeout, r)
 	}
-	p.mu.Unlock()
+	c.mu.Unlock()
 	select {
-	case <-a.done:
-		return a.err
+	case <-r.done:
+		return r.err
 	case <-time.After(timeout):
 		return fmt.Errorf("healthz: no answer within %s", timeout)
 	case <-ctx.Done():
@@ -213,17 +214,17 @@ func (p *probe) run(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-func (p *probe) call(ctx context.Context, timeout time.Duration, a *answer) {
+func (c *sharedCheck) call(ctx context.Context, timeout time.Duration, r *result) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer func() {
-		if r := recover(); r != nil {
-			a.err = fmt.Errorf("healthz: the check panicked: %v", r)
+		if value := recover(); value != nil {
+			r.err = fmt.Errorf("healthz: the check panicked: %v", value)
 		}
-		p.mu.Lock()
-		p.pending = nil
-		p.mu.Unlock()
-		close(a.done)
+		c.mu.Lock()
+		c.pending = nil
+		c.mu.Unlock()
+		close(r.done)
 	}()
-	a.err = p.Check(ctx)
+	r.err = c.Check(ctx)
 }
