@@ -16,13 +16,13 @@ import (
 func Parse(text string) (*redis.UniversalOptions, error) {
 	const encoded = "percent-encoded where it has special characters: %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"
 	scheme, rest, _ := strings.Cut(text, "://")
-	// The last @ ends the password. No @ may follow the hosts: the / ? or # before it would be in the password.
+	// The last @ ends the password. An @ after a / ? or # shows that the password contains one of these, unencoded.
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
 		return nil, refuse("the user or password", "not encoded", encoded)
 	}
-	plain, topology, several := strings.Cut(strings.ToLower(scheme), "+")
+	plain, topology, hasTopology := strings.Cut(strings.ToLower(scheme), "+")
 	sentinel, cluster := topology == "sentinel", topology == "cluster"
-	if several && !sentinel && !cluster || plain != "redis" && plain != "rediss" && (plain != "unix" || several) {
+	if hasTopology && !sentinel && !cluster || plain != "redis" && plain != "rediss" && (plain != "unix" || hasTopology) {
 		return nil, refuse("the scheme", "missing or unknown",
 			"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://")
 	}
@@ -32,12 +32,12 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 		user, hosts = rest[:i], rest[i+1:]
 	}
 	end = strings.IndexAny(hosts+"/", "/?#")
-	all := strings.Split(hosts[:end], ",")
-	if len(all) > 1 && !several {
+	hostList := strings.Split(hosts[:end], ",")
+	if len(hostList) > 1 && !hasTopology {
 		return nil, refuse("the hosts", "several", "one, unless the scheme is that of Sentinel or of a cluster")
 	}
 	// go-redis gets a URL of one server without secrets, so its errors show none.
-	u, err := url.Parse(plain + "://" + all[0] + hosts[end:])
+	u, err := url.Parse(plain + "://" + hostList[0] + hosts[end:])
 	if err != nil {
 		return nil, refuse("the URL", "not valid", "a host, a path and parameters, and the user and password "+encoded)
 	}
@@ -53,10 +53,10 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 			return nil, refuse("the parameter master", "missing", "the name of the primary that the Sentinels watch")
 		}
 	}
-	one, err := redis.ParseURL(u.String())
+	single, err := redis.ParseURL(u.String())
 	if err != nil {
 		value := "refused by go-redis"
-		if len(user) > 0 && !strings.Contains(rest, "sentinel_") { // otherwise, it may quote a secret that is not encoded
+		if len(user) > 0 && !strings.Contains(rest, "sentinel_") { // otherwise, err may quote a secret
 			value += " (" + err.Error() + ")"
 		}
 		return nil, refuse("the URL", value, "a URL as in the documentation of redisurl")
@@ -64,25 +64,25 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 	if err := credentials(o, user); err != nil {
 		return nil, err
 	}
-	if cluster && one.DB != 0 {
+	if cluster && single.DB != 0 {
 		return nil, refuse("the database", "not 0", "0 in a cluster")
 	}
-	for _, host := range all {
-		addr, err := address(plain, host, sentinel, one)
+	for _, host := range hostList {
+		addr, err := address(plain, host, sentinel, single)
 		if err != nil {
 			return nil, err
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}
-	if o.TLSConfig = one.TLSConfig; o.TLSConfig != nil && several {
-		o.TLSConfig.ServerName = "" // each host is to prove its own name
+	if o.TLSConfig = single.TLSConfig; o.TLSConfig != nil && hasTopology {
+		o.TLSConfig.ServerName = "" // each host must prove its own name
 	}
-	o.DB, o.Protocol, o.ClientName = one.DB, one.Protocol, one.ClientName
-	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = one.MaxRetries, one.MinRetryBackoff, one.MaxRetryBackoff
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = one.DialTimeout, one.ReadTimeout, one.WriteTimeout
-	o.PoolSize, o.PoolTimeout, o.PoolFIFO = one.PoolSize, one.PoolTimeout, one.PoolFIFO
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = one.MinIdleConns, one.MaxIdleConns, one.MaxActiveConns
-	o.ConnMaxIdleTime, o.ConnMaxLifetime = one.ConnMaxIdleTime, one.ConnMaxLifetime
+	o.DB, o.Protocol, o.ClientName = single.DB, single.Protocol, single.ClientName
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = single.MaxRetries, single.MinRetryBackoff, single.MaxRetryBackoff
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = single.DialTimeout, single.ReadTimeout, single.WriteTimeout
+	o.PoolSize, o.PoolTimeout, o.PoolFIFO = single.PoolSize, single.PoolTimeout, single.PoolFIFO
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = single.MinIdleConns, single.MaxIdleConns, single.MaxActiveConns
+	o.ConnMaxIdleTime, o.ConnMaxLifetime = single.ConnMaxIdleTime, single.ConnMaxLifetime
 	return o, nil
 }
 
@@ -102,12 +102,12 @@ func credentials(o *redis.UniversalOptions, text string) error {
 }
 
 // address returns the address of a host, with the default port.
-func address(scheme, host string, sentinel bool, one *redis.Options) (string, error) {
+func address(scheme, host string, sentinel bool, single *redis.Options) (string, error) {
 	if scheme == "unix" {
 		if host != "" {
 			return "", refuse("the host", "present", "absent, as in unix:///run/redis.sock; the path of a socket begins with /")
 		}
-		return one.Addr, nil
+		return single.Addr, nil
 	}
 	u, err := url.Parse("redis://" + host)
 	valid := err == nil && u.Hostname() != "" && (strings.Count(host, ":") < 2 || host[0] == '[')
