@@ -29,7 +29,7 @@ type Callbacks struct {
 	// OnNewLeader is called with the identity of a new leader, this replica included.
 	// Calls are in order, never overlap, and never repeat the identity of the call
 	// before. If leaders change while a call runs, the next call gets only the latest
-	// one. A slow call delays no leadership. Before Run returns, it waits for an
+	// identity. A slow call delays no leadership. Before Run returns, it waits for an
 	// unfinished call, for at most ShutdownTimeout. Optional.
 	OnNewLeader func(identity string)
 }
@@ -45,8 +45,8 @@ type Config struct {
 	// RenewDeadline is how long after its last renewal a leader continues if the
 	// server does not answer. It must be less than LeaseDuration by more than the
 	// margin for clocks that run at different rates, 1 % of LeaseDuration + 2 ms.
-	// The work must stop in the time between the two. Default two thirds of
-	// LeaseDuration: 10 s.
+	// The work must stop between RenewDeadline and LeaseDuration. Default two thirds
+	// of LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
 	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of
@@ -60,8 +60,8 @@ type Config struct {
 	// context was ended by Run's context, Resign or TransferTo. The
 	// lease is renewed until the callback has returned or DrainTimeout is over. Then
 	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then
-	// on, only the token distinguishes the writes of the two. Default 0: no limit. Then two
-	// replicas never lead, and Check fails when the callback takes long.
+	// on, only the token distinguishes the writes of the two replicas. Default 0: no limit. Then two
+	// replicas never lead at the same time, and Check fails when the callback takes long.
 	DrainTimeout time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
@@ -73,8 +73,8 @@ type Config struct {
 	// Healthy is called at the start of Run, and RetryPeriod after each call has returned, on a goroutine of its own, beside
 	// the callbacks. Calls do not overlap. The context of a call ends after RetryPeriod, and with Run. While Healthy
 	// returns an error, or has not returned within RetryPeriod, this replica does not campaign, and a leader resigns: the
-	// context of its work ends with ErrResigned and the error. That is at most two RetryPeriods after a fault, plus the
-	// time of a call that began before it and returns nil. When Healthy returns nil again, the replica campaigns at the
+	// context of its work ends with ErrResigned and the error. The leader resigns within two RetryPeriods after a fault,
+	// or later if a call that began before the fault returns nil. When Healthy returns nil again, the replica campaigns at the
 	// end of the queue, and if it has led, after a pause of RetryPeriod up to LeaseDuration. If no replica is healthy, none
 	// leads. Run waits for a call for at most ShutdownTimeout. If the call takes longer, Healthy counts as failing in
 	// the next Run until it has returned. Default: none.
@@ -103,19 +103,19 @@ func (cfg Config) complete() (Config, error) {
 		}
 		return refusal("Config."+field, value.String(), rule)
 	}
-	least, most, longest := 100*time.Millisecond, cfg.LeaseDuration-lease.Margin(cfg.LeaseDuration), cfg.LeaseDuration/2
+	shortest, deadlineLimit, longestPeriod := 100*time.Millisecond, cfg.LeaseDuration-lease.Margin(cfg.LeaseDuration), cfg.LeaseDuration/2
 	return cfg, cmp.Or(
-		check(cfg.LeaseDuration >= least && cfg.LeaseDuration <= 24*time.Hour && cfg.LeaseDuration%time.Millisecond == 0,
+		check(cfg.LeaseDuration >= shortest && cfg.LeaseDuration <= 24*time.Hour && cfg.LeaseDuration%time.Millisecond == 0,
 			"LeaseDuration", cfg.LeaseDuration, "0 (15s) or whole milliseconds from 100ms to 24h"),
 		check(cfg.RenewDeadline > 0, "RenewDeadline", cfg.RenewDeadline, "0 (two thirds of LeaseDuration) or positive"),
 		check(cfg.RetryPeriod >= 10*time.Millisecond, "RetryPeriod", cfg.RetryPeriod,
 			"0 (two fifteenths of LeaseDuration) or at least 10ms"),
-		check(cfg.RenewDeadline < most, "RenewDeadline", cfg.RenewDeadline,
-			fmt.Sprintf("less than LeaseDuration minus the margin for clocks, %s", most)),
+		check(cfg.RenewDeadline < deadlineLimit, "RenewDeadline", cfg.RenewDeadline,
+			fmt.Sprintf("less than LeaseDuration minus the margin for clocks, %s", deadlineLimit)),
 		check(cfg.RetryPeriod*6/5 < cfg.RenewDeadline, "RetryPeriod", cfg.RetryPeriod,
 			fmt.Sprintf("less than RenewDeadline/1.2, %s", cfg.RenewDeadline*5/6)),
-		check(cfg.RetryPeriod <= longest, "RetryPeriod", cfg.RetryPeriod,
-			fmt.Sprintf("at most half of LeaseDuration, %s", longest)),
+		check(cfg.RetryPeriod <= longestPeriod, "RetryPeriod", cfg.RetryPeriod,
+			fmt.Sprintf("at most half of LeaseDuration, %s", longestPeriod)),
 		check(cfg.ShutdownTimeout >= 0, "ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"),
 		check(cfg.DrainTimeout >= 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"),
 	)

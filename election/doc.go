@@ -29,7 +29,7 @@
 //   - Work that ignores its context does not stop. If two leaders at a time can do harm, the
 //     resource must refuse a token smaller than the greatest one it has seen (lockcore.FromContext).
 //   - If the server loses data, as in a failover to a replica that lagged, two replicas may
-//     lead until the first one's next renewal. The second one has the greater token.
+//     lead until the next renewal of the old leader. The new leader has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
 //   - A candidate that does not receive messages loses its turn.
 //   - On a Client of lockcore.NewQuorum, candidates have no order, so TransferTo and Candidates are
@@ -67,8 +67,8 @@
 //	handover         The next leader starts a few round trips after the work has returned.
 //	dead leader      The next replica leads within LeaseDuration and a round trip.
 //	outage           An outage of up to RenewDeadline - RetryPeriod - 0.1 s (7.9 s) does not
-//	                 end leadership. The old connections need not work after it, if new ones
-//	                 can be made.
+//	                 end leadership. The old connections need not work after the outage, if
+//	                 new connections can be made.
 //	candidate        One check per 1.1 LeaseDurations, in case a message was lost.
 //	Client           One subscription, which is pinged every 10 s.
 //
@@ -105,8 +105,8 @@
 //	                              fails LeaseDuration later.
 //	OnNewLeader hangs             It gets no further calls. Run still returns.
 //	Healthy fails or hangs        The replica resigns or leaves the queue within two RetryPeriods.
-//	                              Ready fails. It campaigns when Healthy passes. If it fails
-//	                              everywhere, nobody leads.
+//	                              Ready fails. The replica campaigns when Healthy passes. If
+//	                              Healthy fails everywhere, nobody leads.
 //	OnStartedLeading returns      The lease is released, and the next candidate leads at once.
 //	a callback or Healthy panics  The lease is released. The panic or Goexit continues in
 //	                              Run's caller.
@@ -116,13 +116,13 @@
 //	the record is deleted         The next renewal writes it again. An operator's request is lost.
 //	the message about a request   The leader finds the request at its next renewal. If it dies
 //	to resign is lost             before that, later leaders do not resign.
-//	the record cannot be written  A candidate that finds it when it starts does not campaign. Otherwise it
-//	                              leads, and logs that once. Granted of the record names it.
+//	the record cannot be written  A candidate that finds this at its start does not campaign. Another candidate
+//	                              leads, and logs this once. LeaderRecord.Granted names that candidate.
 //	a candidate is frozen when    The record does not name it. The next candidate leads after 1.012 s.
 //	the lock is granted to it
 //	two replicas, one identity    They are two candidates, because each lease has its own secret.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
-//	                              again, in the same order if it kept the queue.
+//	                              again, in the same order if the server kept the queue.
 //	the Client is closed          The lease ends and is released at once, so another replica may
 //	                              lead before the work has returned. Then Run returns
 //	                              lockcore.ErrClosed.
@@ -130,8 +130,8 @@
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
-// fields. The record is for information only; the lock decides. It names the leader about one round trip after the
-// work has begun.
+// fields. The record is for information only; the lock decides. The record names the leader about one round trip
+// after the work has begun.
 //
 // # Rights
 //

@@ -22,8 +22,8 @@ type Election struct {
 	scripts  *scripts
 	name     string
 	keys     keys
-	metadata string       // JSON
-	newest   newestRecord // read from a quorum
+	metadata string       // Config.Metadata as JSON
+	newest   newestRecord // of the reads from a quorum
 }
 
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
@@ -83,7 +83,7 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	}
 	all := []Candidate{}
 	for _, w := range seen.Waiters {
-		if w.Alive && w.Identity != "" { // otherwise another program wrote it
+		if w.Alive && w.Identity != "" { // another program wrote a waiter without identity
 			all = append(all, Candidate{Identity: w.Identity, Since: w.Since, Promoted: w.Promoted})
 		}
 	}

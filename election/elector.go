@@ -30,7 +30,7 @@ type LeaderElector struct {
 
 	mu          sync.Mutex
 	term        *term        // nil while this replica does not lead
-	health      *healthCheck // of the newest Run
+	health      *healthCheck // of the newest Run; nil before the first one
 	observed    LeaderRecord
 	announced   string    // identity of the newest OnNewLeader call
 	stoppedCall time.Time // start of the OnStoppedLeading call that is running
@@ -66,11 +66,11 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 }
 
 // Ready returns nil if Run is running and this replica leads, or can campaign. If not, the
-// error is ErrNotReady and the reason: a read-only server answers a PING but grants no
-// leadership. It is also not ready while Config.Healthy fails. Ready sends no request. It is meant for a readiness probe.
+// error is ErrNotReady and the reason, such as a read-only server, which answers a PING but grants no
+// leadership, or a failure of Config.Healthy. Ready sends no request. It is meant for a readiness probe.
 func (le *LeaderElector) Ready() error {
 	le.mu.Lock()
-	t, stopped, health := le.term, le.stoppedCall, le.health
+	t, stoppedCall, health := le.term, le.stoppedCall, le.health
 	le.mu.Unlock()
 	err := le.ready.Err()
 	if unhealthy := health.Err(); unhealthy != nil && le.gate.Entered() {
@@ -79,8 +79,8 @@ func (le *LeaderElector) Ready() error {
 	switch {
 	case err != nil:
 	case t != nil:
-		err = t.lease.Err() // and the work has not returned
-	case !stopped.IsZero() && time.Since(stopped) > le.cfg.LeaseDuration:
+		err = t.lease.Err() // an ended lease, whose work has not returned
+	case !stoppedCall.IsZero() && time.Since(stoppedCall) > le.cfg.LeaseDuration:
 		err = errStoppedHangs
 	}
 	if err != nil {
@@ -89,6 +89,7 @@ func (le *LeaderElector) Ready() error {
 	return nil
 }
 
+// current returns the term of this replica, or nil.
 func (le *LeaderElector) current() *term {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -132,10 +133,10 @@ func (le *LeaderElector) IsLeader() bool {
 //     this replica cannot campaign again.
 func (le *LeaderElector) Check(tolerance time.Duration) error {
 	le.mu.Lock()
-	t, stopped := le.term, le.stoppedCall
+	t, stoppedCall := le.term, le.stoppedCall
 	le.mu.Unlock()
-	if !stopped.IsZero() {
-		return le.overdue(time.Since(stopped), max(tolerance, le.cfg.LeaseDuration), errStoppedHangs)
+	if !stoppedCall.IsZero() {
+		return le.overdue(time.Since(stoppedCall), max(tolerance, le.cfg.LeaseDuration), errStoppedHangs)
 	}
 	if t == nil || t.returned.Load() {
 		return nil

@@ -21,7 +21,7 @@ var (
 	// ErrNotLeader is the error of Resign and TransferTo if this replica does not lead.
 	ErrNotLeader = errors.New("election: not the leader")
 
-	// ErrNoCandidate is the error of both TransferTo if no candidate has the identity.
+	// ErrNoCandidate is the error of both TransferTo methods if no candidate has the identity.
 	ErrNoCandidate = errors.New("election: no such candidate")
 
 	// ErrNoLeader is the error of Election.Resign and Election.TransferTo if no replica leads, or the record

@@ -58,7 +58,7 @@ func (h *healthCheck) check(run context.Context) {
 	period := h.cfg.RetryPeriod
 	ctx, cancel := context.WithTimeoutCause(run, period, fmt.Errorf("election: Healthy has not returned within %s", period))
 	defer cancel()
-	inTime := context.AfterFunc(ctx, func() { h.set(run, context.Cause(ctx)) })
+	inTime := context.AfterFunc(ctx, func() { h.set(run, context.Cause(ctx)) }) // inTime() is false after the period
 	select {
 	case h.calling <- struct{}{}:
 		defer func() { <-h.calling }()
@@ -70,6 +70,7 @@ func (h *healthCheck) check(run context.Context) {
 	}
 }
 
+// set records the result of a call, unless the Run is over.
 func (h *healthCheck) set(run context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

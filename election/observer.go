@@ -14,28 +14,28 @@ type observer struct {
 	crash *holding.Crash
 
 	leader string        // newest identity
-	calls  chan struct{} // closed when the goroutine ends, nil without a goroutine
+	done   chan struct{} // closed when the goroutine ends, nil without a goroutine
 	ended  bool          // no further calls begin
 	over   chan struct{} // closed at the end of Run
 }
 
-// changed takes a new record and returns at once.
+// changed stores a new record, and begins to announce its leader. It returns at once.
 func (o *observer) changed(r LeaderRecord) {
 	le := o.le
 	le.mu.Lock()
 	le.observed = r
 	o.leader = cmp.Or(r.Holder, o.leader)
-	if le.callbacks.OnNewLeader != nil && o.calls == nil && !o.ended && o.leader != le.announced {
-		o.calls = make(chan struct{})
-		go o.announce(o.calls)
+	if le.callbacks.OnNewLeader != nil && o.done == nil && !o.ended && o.leader != le.announced {
+		o.done = make(chan struct{})
+		go o.announce(o.done)
 	}
 	le.mu.Unlock()
 	le.handleRequest()
 }
 
 // announce calls OnNewLeader until there is no new leader.
-func (o *observer) announce(over chan struct{}) {
-	defer close(over)
+func (o *observer) announce(done chan struct{}) {
+	defer close(done)
 	le := o.le
 	select {
 	case le.announcing <- struct{}{}:
@@ -47,7 +47,7 @@ func (o *observer) announce(over chan struct{}) {
 		le.mu.Lock()
 		leader := o.leader
 		if o.ended || leader == le.announced {
-			o.calls = nil
+			o.done = nil
 			le.mu.Unlock()
 			return
 		}
@@ -64,9 +64,9 @@ func (o *observer) end(deadline *stopping.Deadline) {
 	close(o.over)
 	o.le.mu.Lock()
 	o.ended = true
-	calls := o.calls
+	done := o.done
 	o.le.mu.Unlock()
-	if calls != nil && !deadline.Wait(calls) {
+	if done != nil && !deadline.Wait(done) {
 		o.le.log.Error(stopping.ErrDeadline, "Run returns although OnNewLeader has not returned")
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Record reads the election's record from the server: the leader and its token.
-// It is the zero value if no replica has led for a week.
+// The record is the zero value if no replica has led for a week.
 func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 	r, err := e.read(ctx)
 	if err != nil {
@@ -41,20 +41,20 @@ func (e *Election) read(ctx context.Context) (r LeaderRecord, err error) {
 // readQuorum returns the newest record of a majority of the servers. Each server has a copy of the record, and the
 // token says which copy is newer.
 //
-//	renewal  Each renewal writes the record to the servers with an older one or none. The first one is sent when the
-//	         work begins.
+//	renewal  Each renewal writes the record to the servers with an older record or none. The first renewal is sent
+//	         when the work begins.
 //	read     Each majority has a server with the record of the last leader whose first renewal was answered, unless
 //	         that server has lost data.
 //	end      The release writes the end to the servers. A reader that gets the answer of one of them sees it.
 //
-// A server that has lost data does not count for readers before it is let in again. While it
+// A server that has lost data does not count for readers before it is let in again. While this server
 // waits, the renewals of the leader write the record there. The lock is granted to an identity if a majority has
-// the same holder.
+// this identity as the holder.
 func (e *Election) readQuorum(ctx context.Context, q *lock.Quorum) (newest LeaderRecord, err error) {
-	var r wire.Request
+	var request wire.Request
 	answers, err := e.lock.AskAll(ctx, func() wire.Request {
-		r = e.scripts.readMember.Call(wire.Keys(e.keys.lock, e.keys.leader, q.Marker), q.List())
-		return r
+		request = e.scripts.readMember.Call(wire.Keys(e.keys.lock, e.keys.leader, q.Marker), q.List())
+		return request
 	})
 	if err != nil {
 		return newest, err
@@ -64,22 +64,22 @@ func (e *Election) readQuorum(ctx context.Context, q *lock.Quorum) (newest Leade
 	for _, a := range answers {
 		list, _ := a.([]any)
 		if len(list) < 3 {
-			return newest, r.OddReply(a)
+			return newest, request.OddReply(a)
 		}
-		one, err := parseAnswer(list[1:])
-		if grants[one.Granted]++; grants[one.Granted] >= q.Majority() {
-			granted = one.Granted
+		record, err := parseAnswer(list[1:])
+		if grants[record.Granted]++; grants[record.Granted] >= q.Majority() {
+			granted = record.Granted
 		}
 		switch {
 		case errors.Is(err, ErrNewerSchema):
 			return newest, err
 		case err != nil:
 			spoilt = err
-		case newest.olderThan(one):
-			one.Left = max(one.Left, newest.leftOf(one))
-			newest = one
+		case newest.olderThan(record):
+			record.Left = max(record.Left, newest.leftOf(record))
+			newest = record
 		default:
-			newest.Left = max(newest.Left, one.leftOf(newest))
+			newest.Left = max(newest.Left, record.leftOf(newest))
 		}
 	}
 	if newest.Token == 0 && spoilt != nil {
@@ -105,7 +105,7 @@ func (e *Election) renewal(a *lock.Attempt, token uint64, age int64) wire.Reques
 }
 
 // Terms returns the newest 100 terms of the last week, newest first. Each has a Holder, a Token, and the times Acquired
-// and Released. Released is when the leader resigned, or when the next one took over. A term that was over within a
+// and Released. Released is when the leader resigned, or when the next leader took over. A term that was over within a
 // round trip may be missing. On a Client of lockcore.NewQuorum, the error is a *noonlock.ConfigError.
 func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 	err := e.refuseQuorum("Terms", "they are not kept on several servers")
@@ -122,14 +122,14 @@ func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 	released := now.Released
 	for _, row := range rows {
 		r := LeaderRecord{Released: released}
-		var begun, before int64 // ms; before is the resignation of the leader before, or 0
-		if _, err := fmt.Sscan(wire.Text(row), &r.Token, &begun, &before); err != nil {
+		var begun, predecessorResigned int64 // ms; predecessorResigned is 0 if the leader before did not resign
+		if _, err := fmt.Sscan(wire.Text(row), &r.Token, &begun, &predecessorResigned); err != nil {
 			return nil, e.opError("terms", errSpoilt, err)
 		}
 		r.Holder = strings.SplitN(wire.Text(row), " ", 4)[3]
 		r.Acquired = time.UnixMilli(begun).UTC()
-		if released = r.Acquired; before > 0 {
-			released = time.UnixMilli(before).UTC()
+		if released = r.Acquired; predecessorResigned > 0 {
+			released = time.UnixMilli(predecessorResigned).UTC()
 		}
 		all = append(all, r)
 	}

@@ -125,13 +125,13 @@ func (r LeaderRecord) sameTerm(o LeaderRecord) bool {
 		request(r) == request(o)
 }
 
-// olderThan reports whether another record has a later term, the end of the same term, or
+// olderThan reports whether the other record has a later term, the end of the same term, or
 // a later renewal.
 func (r LeaderRecord) olderThan(o LeaderRecord) bool {
 	return cmp.Or(cmp.Compare(r.Token, o.Token), r.Released.Compare(o.Released), r.Renewed.Compare(o.Renewed)) < 0
 }
 
-// leftOf returns Left if the other record describes the same leadership.
+// leftOf returns Left if the other record describes the same leadership, otherwise 0.
 func (r LeaderRecord) leftOf(o LeaderRecord) time.Duration {
 	if r.Token != o.Token || !o.Released.IsZero() {
 		return 0
@@ -144,7 +144,7 @@ func (r LeaderRecord) leftOf(o LeaderRecord) time.Duration {
 type newestRecord struct {
 	mu     sync.Mutex
 	record LeaderRecord
-	readAt time.Duration
+	readAt time.Duration // by lock.Client.Elapsed
 }
 
 // latest returns the given record, or the stored one if that is newer. now is the time of the read.

@@ -11,14 +11,14 @@ import (
 )
 
 // Resign asks the leader to resign, and returns its record. The leader logs the lockcore.Operator of ctx, and drains as
-// after LeaderElector.Resign. A message brings the request at once, and the next renewal at the latest, within
-// RetryPeriod. Resign does not wait for that.
+// after LeaderElector.Resign. The leader gets the request at once by a message, or else with its next renewal, within
+// RetryPeriod. Resign does not wait for the leader.
 //
 // token is the Token of the term that is to end; 0 means the present one. A later leader is not asked. The request has
 // no effect if the leader dies before it reads the request, or is already draining.
 //
 // The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *noonlock.ConfigError on a Client of
-// lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
+// lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with another of these errors,
 // the leader may have been asked.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
@@ -47,7 +47,7 @@ func (e *Election) TransferTo(ctx context.Context, token uint64, identity string
 	return r, e.opError(fmt.Sprintf("ask for a transfer to %q in", identity), err)
 }
 
-// term returns the record of the present leader if token is 0 or its token.
+// term returns the record of the present leader. The error is ErrTermOver if token is neither 0 nor its token.
 func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error) {
 	err := e.refuseQuorum("Election.Resign", "on several servers, only LeaderElector.Resign in the process of the leader can do it")
 	if err != nil {
@@ -77,7 +77,8 @@ func (e *Election) ask(ctx context.Context, token uint64, to string) error {
 	}
 	request := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
-	// The leader may have resigned before the second try. The caller must not believe that nobody was asked.
+	// If the reply to the first try is lost, the leader may have resigned before the second try. Act then adds
+	// lockcore.ErrUnknown, so that the caller does not believe that nobody was asked.
 	_, _, err = e.lock.Act(ctx, request, func(answer any) error {
 		switch n, err := request.Number(answer, nil); {
 		case err != nil:

@@ -32,7 +32,8 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
 // drains, no other candidate passes the chosen one, not even a candidate that rejoins with an older
 // position. Only a later TransferTo puts another candidate first. If the chosen candidate does not
-// answer within a second of the release, the next one leads. If the server does not answer, TransferTo does not resign.
+// answer within a second of the release, the next candidate leads. If the server does not answer, TransferTo does not
+// resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	t, err := le.leading()
 	if err == nil {
@@ -74,16 +75,16 @@ func (le *LeaderElector) handleRequest() {
 		if t.Err() != nil {
 			return
 		}
-		handled, log := le.metrics.resigns, le.log.WithValues("token", t.lease.Token(), "by", request.By, "reason", request.Reason)
+		counter, log := le.metrics.resigns, le.log.WithValues("token", t.lease.Token(), "by", request.By, "reason", request.Reason)
 		if request.To != "" {
-			handled, log = le.metrics.transfers, log.WithValues("to", request.To)
+			counter, log = le.metrics.transfers, log.WithValues("to", request.To)
 			if err := t.promote(ctx, request.To); err != nil {
 				lock.Log(log, err, "leadership not transferred")
 				return
 			}
 		}
 		log.Info("resigning at the request of an operator")
-		handled.Inc()
+		counter.Inc()
 		t.resign(fmt.Errorf("%w, asked by %s", ErrResigned, strings.TrimSuffix(request.By+": "+request.Reason, ": ")))
 	})
 }

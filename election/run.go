@@ -19,7 +19,7 @@ import (
 // LeaseDuration, and is RetryPeriod again after a term longer than LeaseDuration. An outage of the
 // server, however long, does not end Run. A leader needs no goroutine but Run's.
 //
-// With Once, it returns after the first leadership: nil, or the reason why leadership was
+// With Config.Once, Run returns after the first leadership: nil, or the reason why leadership was
 // lost. Any other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
 //
 // If a callback panics or calls runtime.Goexit, Run releases leadership, and then the
@@ -148,21 +148,21 @@ func (c *candidacy) Release(ctx context.Context, t *term) error {
 // Released logs and counts the end of the term, and calls OnStoppedLeading.
 func (c *candidacy) Released(t *term, lost, err error) {
 	le := c.le
-	log, ended := le.log.WithValues("token", t.lease.Token()), le.metrics.released
+	log, counter := le.log.WithValues("token", t.lease.Token()), le.metrics.released
 	switch {
 	case lost != nil:
-		ended = le.metrics.lost
+		counter = le.metrics.lost
 		log.Error(lost, "leadership lost")
 	case err != nil:
 		lock.Log(log, err, "leadership not released; the next leader may wait until the lease expires")
 	default:
 		log.Info("leadership released")
 	}
-	ended.Inc()
+	counter.Inc()
 	le.mu.Lock()
 	le.term = nil
-	if le.observed.Token <= t.lease.Token() {
-		le.observed.Holder = "" // the record was read before the release
+	if le.observed.Token <= t.lease.Token() { // the record was read before the release
+		le.observed.Holder = ""
 	}
 	le.mu.Unlock()
 	t.err = err

@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// keys are the keys and the channel of an election. docs/ARCHITECTURE.md, "Keys", describes them. lock is lockcore's.
+// keys are the keys and the channel of an election, see docs/ARCHITECTURE.md, "Keys". The key lock belongs to lockcore.
 type keys struct{ lock, leader, terms, channel string }
 
 //go:embed lua/*.lua
@@ -36,6 +36,7 @@ func load(files fs.FS) (*scripts, error) {
 
 type needs = lock.Declared[rights]
 
+// rights declares what elections need on a server.
 type rights struct{}
 
 func (rights) Needs() lock.Needs {
@@ -45,8 +46,8 @@ func (rights) Needs() lock.Needs {
 		Channels: []string{"leader"},
 		Scripts: func(quorum bool) ([]*wire.Script, error) {
 			all, err := lock.MutexScripts(quorum)
-			s, failed := ownScripts()
-			switch err = errors.Join(err, failed); {
+			s, ownErr := ownScripts()
+			switch err = errors.Join(err, ownErr); {
 			case err != nil:
 				return nil, err
 			case quorum:

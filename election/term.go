@@ -16,7 +16,7 @@ import (
 type term struct {
 	lock.Kind
 	e     *Election
-	lease *lock.Lease // after the grant
+	lease *lock.Lease // nil before the grant
 
 	begun      atomic.Pointer[time.Duration] // start of the work, by lock.Client.Elapsed
 	unrecorded atomic.Bool                   // a failure to write the record was logged
@@ -31,12 +31,12 @@ type term struct {
 	err       error // of the release; valid after released
 }
 
-// prepare returns an error if campaign may wait although this candidate could never lead or not be seen: a
-// right is missing that only a leader needs, or the record cannot be written.
+// prepare returns an error if a right is missing that only a leader needs, or if the record is of a newer schema.
+// Otherwise, the candidate would wait in the queue, and fail as the leader.
 func (e *Election) prepare(ctx context.Context) error {
 	err := e.lock.CheckRights(ctx, lock.NeedsOf(e.needs))
 	if q := e.lock.Client().Quorum(); q != nil {
-		q.Admit() // new servers have no record to read
+		q.Admit() // lets in new servers, which otherwise do not count for readers
 	}
 	if err == nil {
 		if _, err = e.read(ctx); errors.Is(err, errSpoilt) {
@@ -87,8 +87,8 @@ func (t *term) Renewal(a *lock.Attempt) wire.Request {
 
 var errUnrecorded = errors.New("election: its key has another type or a newer schema, or a right is missing")
 
-// Noticed implements lock.Noticer. After the answer 2, the record is new or has a request to resign, and watchers
-// read it, as messages may be lost. Otherwise, the record cannot be written.
+// Noticed implements lock.Noticer. After the answer 2, the record is new or has a request to resign. Watchers read
+// it, because the message may be lost. After any other answer, the record cannot be written.
 func (t *term) Noticed(_ *lock.Attempt, answer int64) {
 	if answer == 2 {
 		t.e.readSoon()
@@ -115,6 +115,7 @@ func (t *term) resign(cause error) {
 	t.stop(cause)
 }
 
+// wait waits for the release.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.released:

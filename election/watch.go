@@ -30,7 +30,7 @@ type watch struct {
 	e        *Election
 	mu       *sync.Mutex // watches.mu
 	watchers map[*func(LeaderRecord)]struct{}
-	ttl      time.Duration // the shortest of the watchers' elections
+	ttl      time.Duration // shortest TTL of the watchers
 	last     *LeaderRecord // nil before the first read
 
 	timer       *time.Timer // begins the next read
@@ -91,23 +91,23 @@ func (e *Election) watch(watcher func(LeaderRecord)) (stop func()) {
 	}
 	ws.mu.Unlock()
 	if isNew {
-		// Not while mu is held: Watch may send a request.
+		// mu is not held, because Watch may send a request.
 		unsubscribe := e.lock.Watch(e.keys.channel, func(string) { e.readSoon() })
 		ws.mu.Lock()
 		w.unsubscribe = unsubscribe
-		w.timer.Reset(0) // there may be no message
+		w.timer.Reset(0) // the first read needs no message
 		ws.mu.Unlock()
 	}
 	return func() {
 		ws.mu.Lock()
 		delete(w.watchers, &watcher)
-		last := len(w.watchers) == 0 && ws.byName[e.name] == w
-		if last {
+		unwatched := len(w.watchers) == 0 && ws.byName[e.name] == w
+		if unwatched {
 			delete(ws.byName, e.name)
 			w.timer.Stop()
 		}
 		ws.mu.Unlock()
-		if last {
+		if unwatched {
 			w.unsubscribe()
 		}
 	}
@@ -134,6 +134,7 @@ func delay() time.Duration {
 	return readDelay + rand.N(3*readDelay) //nolint:gosec // jitter
 }
 
+// pause returns the time until the next read if no message arrives.
 func (w *watch) pause() time.Duration {
 	d := readInterval * w.ttl
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
@@ -149,7 +150,7 @@ func (w *watch) read(ctx context.Context) {
 	w.mu.Unlock()
 	r, err := w.e.read(ctx)
 	w.mu.Lock()
-	if err == nil && (w.last == nil || !w.last.sameTerm(r)) { // also if messages arrive all the time
+	if err == nil && (w.last == nil || !w.last.sameTerm(r)) { // a message may come without a change
 		w.last = &r
 		for watcher := range w.watchers {
 			(*watcher)(r)

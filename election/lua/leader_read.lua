@@ -1,4 +1,4 @@
--- leader_read: read the record of an election, and whether its leader still leads.
+-- leader_read: read the record of an election, and whether its leader still leads. Sent by Election.read.
 --
 -- KEYS[1] lock     string, the holder's attempt
 -- KEYS[2] leader   hash, the record
@@ -10,6 +10,7 @@
 -- Twice is safe: it only reads.
 local lock, leader = KEYS[1], KEYS[2]
 
+-- granted_to comes from part_granted.
 --@include granted
 
 local granted = granted_to(lock, leader)

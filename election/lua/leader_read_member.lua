@@ -1,4 +1,4 @@
--- leader_read_member: read the record of an election at one server of a quorum.
+-- leader_read_member: read the record of an election at one server of a quorum. Sent by Election.readQuorum.
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] leader  hash, the record
@@ -11,9 +11,11 @@
 -- Twice is safe: it only reads.
 local lock, leader, marker, list = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 
+-- refusal comes from part_member, granted_to from part_granted.
 --@include member
 --@include granted
 
+-- The refusal {10} is no reason: a server that waits after a loss of data has the records since then.
 local no = refusal(marker, list, 0)
 if no and no[1] ~= 10 then
   return no

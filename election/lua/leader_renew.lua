@@ -1,4 +1,5 @@
--- leader_renew: extend a leadership and renew its record. The first renewal writes the record.
+-- leader_renew: extend a leadership and renew its record. The first renewal writes the record. Sent by
+-- Election.renewal; term.Noticed acts on 2 and 3.
 --
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
@@ -29,6 +30,7 @@
 local lock, leader, terms = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, token, holder, metadata, age, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
+-- record, renewed and LEADER_KEPT come from part_leader.
 --@include clock
 --@include leader
 

@@ -1,4 +1,4 @@
--- leader_renew_member: extend a leadership at one server of a quorum, and write the record.
+-- leader_renew_member: extend a leadership at one server of a quorum, and write the record. Sent by Election.renewal.
 --
 -- KEYS[1] lock      string, the holder's attempt; absent: free
 -- KEYS[2] tomb      string, exists if this attempt was abandoned
@@ -23,6 +23,7 @@ local lock, tomb, marker, leader = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local holder, metadata, age, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
+-- extend comes from part_extend, record and renewed from part_leader.
 --@include member
 --@include extend
 --@include clock

@@ -1,4 +1,4 @@
--- leader_resign: ask the leader of a term to resign, on behalf of an operator.
+-- leader_resign: ask the leader of a term to resign, on behalf of an operator. Sent by Election.ask.
 --
 -- KEYS[1] lock     string, the holder's attempt
 -- KEYS[2] leader   hash, the record
@@ -13,16 +13,17 @@
 --	                       │    └──no candidate of the identity: the leader logs it──► leads
 --	                       └──the leader dies or loses the lock──► the next term, not asked
 --
--- The operator writes the request, only the leader acts on it. The leader reads the record after the
--- message; if the message is lost, its next renewal is answered with 2 instead of 1. If the leader
+-- The operator writes the request. Only the leader acts on it. The leader reads the record after the
+-- message. If the message is lost, the next renewal is answered with 2 instead of 1. If the leader
 -- dies, its lock expires as usual, and the request concerns no later term. If the record is lost, the request is
 -- lost with it.
 --
--- Twice is safe: the same request stays. Another one replaces it; a leader that drains
--- continues.
+-- Twice is safe: the same request stays, and the reply is the same. Another request replaces it. A leader
+-- that drains continues to drain.
 local lock, leader = KEYS[1], KEYS[2]
 local token, request, channel = ARGV[1], ARGV[2], ARGV[3]
 
+-- announce comes from part_leader, granted_to from part_granted.
 --@include clock
 --@include leader
 --@include granted

@@ -25,10 +25,10 @@
 //   - That a replica leads the same partitions again after a restart, and an order in time between partitions.
 //   - Work that ignores its context does not stop. If two leaders at a time can do harm, the resource must refuse a
 //     token smaller than the greatest one it has seen for the partition.
-//   - If the server loses the key of a set, or what has changed last, as in a failover to a replica that lagged, the
-//     replicas notice that at their next renewal: each stops what the server does not say that it leads. Two may lead a
-//     partition until then, the second one with the greater token, unless Config.LockDelay of the Client prevents it.
-//     The partitions of a replica that has left may have no leader until its lease ends, if the loss undid that.
+//   - If the server loses the key of a set, or its last changes, as in a failover to a replica that lagged, the
+//     replicas notice that at their next renewal. Each stops the partitions that it does not lead at the server. Until
+//     then, two replicas may lead a partition, the second with the greater token, unless Config.LockDelay of the Client
+//     prevents it. If the loss undid a leave, the partitions of that replica may have no leader until its lease ends.
 //
 // # Bounds
 //
@@ -48,8 +48,8 @@
 //	network fails                 Its contexts are done before that.
 //	work does not stop            Its partition does not move. Check fails. Without a lease, another
 //	                              replica leads the partition.
-//	a panic or Goexit of work     All partitions of the replica are given back. It continues in Run's caller.
-//	a message is lost             Renewals are answered that there is something to do.
+//	a panic or Goexit of work     All partitions of the replica are given back. The panic continues in Run's caller.
+//	a message is lost             The reply to a renewal tells the replica to sync.
 //	the server is unavailable     Work stops in time. When it is back, all replicas join again.
 //	the Client is closed          All contexts are done with lockcore.ErrClosed. Run returns it.
 //

@@ -66,7 +66,8 @@ func (x *sharing) Campaign(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// idlePause is the shortest time between two syncs after idleSyncs without a change: messages may be forged.
+// idlePause is the shortest time between two syncs after idleSyncs syncs without a change, because anyone may send
+// messages.
 const (
 	idleSyncs = 3
 	idlePause = 10 * time.Millisecond
@@ -74,7 +75,7 @@ const (
 
 // Work syncs until the session has ended, or has given back all partitions after the end of run.
 func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
-	me := " " + strconv.FormatUint(s.lease.Token(), 10) + " "
+	me := " " + strconv.FormatUint(s.lease.Token(), 10) + " " // as in a message; an empty one follows an outage
 	x.log.Info("sharing partitions", "session", s.lease.Token())
 	defer x.set.lock.Watch(x.set.channel, func(sessions string) {
 		if sessions == "" || strings.Contains(sessions, me) {
@@ -85,7 +86,7 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	defer unhook()
 	ended := s.lease.Context().Done()
 	failures := retry.Pauses(50*time.Millisecond, x.period)
-	for idle := 0; ; idle++ {
+	for unchanged := 0; ; unchanged++ {
 		leaving := run.Err() != nil
 		if s.lease.Err() != nil {
 			grace := time.NewTimer(x.period) // for work to return
@@ -113,8 +114,8 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 			pause = failures.NextBackOff()
 		}
 		if changed {
-			idle = 0
-		} else if idle >= idleSyncs {
+			unchanged = 0
+		} else if unchanged >= idleSyncs {
 			retry.Sleep(run, idlePause, ended)
 		}
 		timer := time.NewTimer(pause)

@@ -20,8 +20,8 @@ import (
 type Config struct {
 	// LeaseDuration is how long the partitions of a replica that died have no leader, counted from its last
 	// renewal. One lease covers all partitions of a replica. It is renewed every two fifteenths of LeaseDuration.
-	// Work must stop when the lease was not renewed for two thirds. Default 15 s; from 100 ms to 24 h, in whole
-	// milliseconds.
+	// Work must stop when the lease was not renewed for two thirds of LeaseDuration. Default 15 s; from 100 ms to 24 h,
+	// in whole milliseconds.
 	LeaseDuration time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended, whether or not the server
@@ -46,8 +46,8 @@ type Runner struct {
 	gate  stopping.Gate
 }
 
-// NewRunner returns a Runner of a set: n partitions, from 1 to 4096, of a name as election.NewLeaderElector has it.
-// An election of this name is independent of them. Nothing is sent before Run. The error is a
+// NewRunner returns a Runner of a set of n partitions, from 1 to 4096. The name is as for election.NewLeaderElector.
+// An election of the same name is independent of the set. Nothing is sent before Run. The error is a
 // *noonlock.ConfigError, also on a Client of lockcore.NewQuorum, or from the Registerer of the Client.
 //
 // lead is called for each partition that this replica leads, with its index from 0 to n-1, on a goroutine of its own.
@@ -96,9 +96,10 @@ func (r *Runner) Ready() error {
 	return nil
 }
 
-// Check fails while the work of a partition has not returned, although the lease or the partition was lost longer than tolerance ago, or
-// the partition was to move longer than tolerance and LeaseDuration ago, so that nobody else can lead it. The error is
-// ErrOverdue. Check is meant for a liveness probe, and sends no request.
+// Check fails if the work of a partition has not returned, although the lease or the partition was lost longer than
+// tolerance ago. Check also fails if the work of a moving partition has not returned for longer than tolerance and
+// LeaseDuration, so that nobody else can lead the partition. The error is ErrOverdue. Check is meant for a liveness
+// probe, and sends no request.
 func (r *Runner) Check(tolerance time.Duration) error {
 	for _, w := range r.works.running() {
 		over, cause := w.lease.Overdue(), w.lease.Err()

@@ -27,8 +27,8 @@ import (
 //
 // Only the goroutine of Run syncs. A sync that was not answered is repeated. Partitions count as owned until a sync
 // has reported them as returned. If a renewal or a sync finds another version at the server, the server has lost
-// changes, or a reply was lost: the answer to the sync then lists all partitions of the session. The session loses
-// all others.
+// changes, or a reply was lost. The answer to the sync then lists all partitions of the session. The session loses
+// every partition that is not listed.
 type session struct {
 	lock.Kind
 	set   *Set
@@ -36,7 +36,7 @@ type session struct {
 	lease *lock.Lease
 
 	owned   map[int]*work // by index; used by the goroutine of Run
-	version atomic.Uint64 // of owned, at the server
+	version atomic.Uint64 // version of owned, as the server last gave it
 	wake    retry.Signal  // there is a reason to sync
 }
 
@@ -88,12 +88,13 @@ func (s *session) join(ctx context.Context, crash *holding.Crash) (err error) {
 	return err
 }
 
+// A share is the answer to a sync.
 type share struct {
 	version uint64
 	tokens  map[int]uint64 // of new partitions, by index
 	all     bool           // tokens has all partitions of the session
 	surplus int            // partitions to give back
-	next    time.Duration  // until the next sync without a signal
+	next    time.Duration  // time until the next sync if no signal comes
 }
 
 // sync reports returned work and gets this replica's share.
@@ -109,12 +110,12 @@ func (s *session) sync(ctx context.Context, leaving bool, returned []*work) (sh 
 	if !leaving {
 		r = request("sync").Granting(func(answer any) bool {
 			list, _ := answer.([]any)
-			return len(list) > 4
+			return len(list) > 4 // the answer has partitions
 		})
 	}
 	answer, err := s.set.lock.Commit(ctx, r)
 	delay := lock.DelayOf(err)
-	if delay != nil { // lost partitions must stop before the delay ends
+	if delay != nil { // take no partitions during LockDelay, but learn which ones are lost
 		r = request("give")
 		answer, err = s.set.lock.Commit(ctx, r)
 	}

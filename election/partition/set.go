@@ -25,7 +25,7 @@ type Set struct {
 	lock  *lock.Name
 	share *wire.Script
 
-	// docs/ARCHITECTURE.md, "Keys", describes the keys. fence is lockcore's.
+	// docs/ARCHITECTURE.md, "Keys", describes the keys. The key fence belongs to lockcore.
 	parts, fence string
 	channel      string
 }
@@ -123,6 +123,7 @@ func Sets(ctx context.Context, client *lockcore.Client, progress func(keys int))
 
 type needs = lock.Declared[rights]
 
+// rights declares what partitions need on a server.
 type rights struct{}
 
 func (rights) Needs() lock.Needs {

@@ -39,7 +39,7 @@ type work struct {
 	index    int
 	token    uint64
 	lease    *lock.Lease // of the session
-	earlier  *work       // earlier work of the partition; guarded by works.mu
+	earlier  *work       // unfinished earlier work of the partition; guarded by works.mu
 	cancel   context.CancelCauseFunc
 	stopped  atomic.Pointer[stop]
 	returned chan struct{}
@@ -79,12 +79,12 @@ func newWorks(lead func(ctx context.Context, index int), log logr.Logger, m *met
 	return works{lead: lead, log: log, metrics: m, newest: map[int]*work{}}
 }
 
-// start starts the work of a partition, after earlier work of the partition has returned, and signals its end. Work
-// with giveBack only waits for the earlier work.
+// start starts the work of a partition as soon as earlier work of the partition has returned. The end of the work is
+// signaled with wake. Work with giveBack only waits for the earlier work.
 func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake retry.Signal) *work {
-	stopping, stop := context.WithCancelCause(run)
+	stopping, cancel := context.WithCancelCause(run)
 	ctx, unbind := lease.ForPartition(token).Bind(stopping)
-	w := &work{index: index, token: token, lease: lease, cancel: stop, returned: make(chan struct{})}
+	w := &work{index: index, token: token, lease: lease, cancel: cancel, returned: make(chan struct{})}
 	if giveBack {
 		w.stop(ErrMoved)
 	}
@@ -97,7 +97,7 @@ func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Le
 	go func() {
 		defer func() {
 			unbind()
-			stop(nil)
+			cancel(nil)
 			ws.mu.Lock()
 			if ws.newest[index] == w {
 				delete(ws.newest, index)

@@ -86,9 +86,9 @@ local function quota(b, owned)
   return take
 end
 
--- donors returns the members c<session> of the sessions with most partitions that must give one back, because others
--- lack more partitions than are free, above most, or owned by leaving sessions. The oldest sessions are chosen, so
--- the choice stays the same until they have given theirs back.
+-- donors returns the members c<session> of those sessions with b.most partitions that must give one back. There are
+-- some only if other sessions lack more partitions than are free, in excess, or owned by leaving sessions. The oldest
+-- sessions are chosen, so the choice stays the same until they have given one back.
 local function donors(parts, b)
   local short = b.lacking - b.free - b.excess
   local leaving = between(parts, LEAVING, ENDS - 1)
@@ -111,7 +111,7 @@ local function surplus(parts, b, session, owned)
   return more
 end
 
--- notify publishes which other sessions should sync after a change: those that may take or must give back.
+-- notify publishes which other sessions should sync after a change: those that may take partitions or must give back.
 local function notify(parts, channel, session, n, changed)
   if not changed or count(parts, LIVE, LEAVING - 1) == 0 then
     return

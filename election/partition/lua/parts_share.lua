@@ -1,11 +1,12 @@
 -- parts_share: share the partitions of a set among the replicas that live. The only script that changes the set.
+-- Sent by session.request of package partition, and for reads by Set.Partitions.
 --
 -- KEYS[1] parts     sorted set, the set as a whole, see part_parts.lua
 -- KEYS[2] fence     string, the counter of fencing tokens; a renewal, a quit and a read do not need it
 -- KEYS[3] tomb      string, exists if the request to join was abandoned; only a join and a quit need it
 -- ARGV[1] me        the attempt of the replica
 -- ARGV[2] mode      'join': begin a session; 'renew': extend it; 'sync': extend it, give back and take;
---                   'give': extend it and give back; 'leave': the same before the end of the session;
+--                   'give': extend it and give back; 'leave': also give back, before the end of the session;
 --                   'quit': end it; 'read': only read
 -- ARGV[3] ttl       ms, of the session; of a quit, ms of the tombstone, 0 if no request to join may be under way
 -- ARGV[4] n         number of partitions
@@ -19,7 +20,8 @@
 --                                         may end, -1 without another session. surplus: partitions to give back.
 --                                         The session got the listed partitions now
 --         {2, version, left ms, surplus, partition, token, …}
---                                         the same with all partitions of a session that knew another version
+--                                         of the same modes if known was another version: all partitions of the
+--                                         session
 --         1, 2                            of a renewal; 2 asks for a sync
 --         1, 0                            of a quit; 0 if the session has ended before
 --         {0}, 0                          the session has ended
@@ -32,8 +34,8 @@
 --	free ──sync──► owned ──returned with its token, or the owner's session ends──► free
 --
 -- Only the sync of a live session makes it an owner. A session loses no partition while it lives: the answer has the
--- number of partitions to give back, which the session does when their work has ended. Messages are hints: without
--- them, a renewal is answered with 2, and each replica syncs when the lease of another one may end.
+-- number of partitions to give back, and the session gives them back when their work has ended. Messages are hints:
+-- without them, a renewal is answered with 2, and each replica syncs when the lease of another replica may end.
 --
 -- A version is a token that no other change has. So equal versions mean equal partitions, even after a failover to a
 -- server that lagged: the server is right, and the replica stops the work of all other partitions.
@@ -45,6 +47,7 @@ local parts, fence, tomb = KEYS[1], KEYS[2], KEYS[3]
 local me, mode, ttl, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, returned, channel = ARGV[5], ARGV[6], ARGV[7]
 
+-- next_token comes from part_token, server_ms from part_clock, and all other functions from part_parts.
 --@include clock
 --@include token
 --@include parts
@@ -55,8 +58,8 @@ end
 local now = server_ms()
 local lost = mode == 'renew' and 0 or {0}
 
--- The end of the key comes first, because it needs no memory. The end of the session has the same clock. If the
--- server stood still meanwhile, the key has expired.
+-- PEXPIREAT comes first, because it needs no memory. If the server has stood still since TIME, PEXPIREAT deletes the
+-- key, and the session is lost.
 local session = score(parts, 'm' .. me)
 session = session and whole(-session)
 if session and mode ~= 'quit' and score(parts, 'e' .. session) >= now then
