@@ -31,7 +31,7 @@ type term struct {
 	err       error // of the release; valid after released
 }
 
-// prepare returns an error if a right is missing that only a leader needs, or if the record is of a newer schema.
+// prepare returns an error if a right is missing that only a leader needs, or if the record cannot be written.
 // Otherwise, the candidate would wait in the queue, and fail as the leader.
 func (e *Election) prepare(ctx context.Context) error {
 	err := e.lock.CheckRights(ctx, lock.NeedsOf(e.needs))
