@@ -21,6 +21,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// An actCall is one call of a command of acts. The texts are the values of its flags.
 type actCall struct {
 	*app
 	act
@@ -150,7 +151,7 @@ func (c *actCall) readPayload() (string, error) {
 	} else if c.payload != "-" {
 		return c.payload, nil
 	}
-	text, err := io.ReadAll(io.LimitReader(source, 4097)) // TriggerAt refuses more than 4096 bytes
+	text, err := io.ReadAll(io.LimitReader(source, 4097)) // one byte more than TriggerAt accepts
 	return string(text), err
 }
 
@@ -163,17 +164,18 @@ func (a *app) remark(ctx context.Context, action overview.Action) {
 	if action.Verb == "trigger" && d.Status.Replicas == 0 {
 		fmt.Fprintln(a.errs, "noonctl: no replica of the job is there; the run waits for one")
 	}
-	last, before := "", ""
+	recorded, suffix := "", "" // newest act with this verb
 	for _, act := range slices.Backward(d.Acts) {
 		if act.Verb == action.Verb {
-			last, before = overview.By(act.By, act.Reason), ", by "+overview.By(act.By, act.Reason)
+			recorded, suffix = overview.By(act.By, act.Reason), ", by "+overview.By(act.By, act.Reason)
 		}
 	}
-	if own := overview.By(a.client.Identity(), a.reason); a.reason != "" && last != own {
-		fmt.Fprintf(a.errs, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, show.Text(before))
+	if own := overview.By(a.client.Identity(), a.reason); a.reason != "" && recorded != own {
+		fmt.Fprintf(a.errs, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, show.Text(suffix))
 	}
 }
 
+// refusal returns the error of an action in the words of noonctl.
 func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err error) error {
 	missing := func(format string, args ...any) error {
 		return &exit.Error{Code: exit.Missing, Err: fmt.Errorf(format, args...)}

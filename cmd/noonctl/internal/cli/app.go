@@ -51,7 +51,7 @@ type app struct {
 	out     *output.Writer // Stdout of noonctl itself
 	errs    *output.Buffer // Stderr of noonctl itself
 	copied  *output.Buffer // Stdout of the commands of cron
-	bounded bool           // unread output delays no exit
+	bounded bool           // at exit, unread output is waited for only a second
 	command string         // path of the command, such as describe lock
 	flags   *pflag.FlagSet
 	client  *lockcore.Client // nil until connect
@@ -78,7 +78,7 @@ func (a *app) begin(cmd *cobra.Command) error {
 		a.bounded = true
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // otherwise, a closed pipe would end noonctl
 	}
-	if f := cmd.Flag("output"); f != nil && !slices.Contains(f.Annotations[formatsOf], a.output) {
+	if f := cmd.Flag("output"); f != nil && !slices.Contains(f.Annotations[formatsAnnotation], a.output) {
 		return exit.Usage(fmt.Errorf("--output is %q; it must be %s", a.output, f.Usage))
 	}
 	if rule := input.Remark(a.reason); rule != "" {
@@ -94,7 +94,7 @@ const (
 	asName  = "name"
 )
 
-const formatsOf = "formats"
+const formatsAnnotation = "formats" // has the formats of --output
 
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
@@ -104,7 +104,7 @@ func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
 func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
 	last := len(formats) - 1
 	cmd.Flags().StringVarP(&a.output, "output", "o", asTable, strings.Join(formats[:last], ", ")+" or "+formats[last])
-	_ = cmd.Flags().SetAnnotation("output", formatsOf, formats)
+	_ = cmd.Flags().SetAnnotation("output", formatsAnnotation, formats)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -135,7 +135,7 @@ func (a *app) columns() int {
 	return max(0, columns)
 }
 
-// byteOrderMark is what some editors put before a text.
+// byteOrderMark is at the start of files that some editors write.
 const byteOrderMark = "\ufeff"
 
 func exactly(names ...string) cobra.PositionalArgs {
@@ -147,6 +147,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// operator returns user@host.
 func operator() string {
 	host, _ := os.Hostname()
 	name := "unknown"
@@ -171,7 +172,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 		var all []redis.UniversalClient
 		for _, options := range a.options {
 			rdb := redis.NewUniversalClient(options)
-			defer rdb.Close() // lockcore makes connections of its own with the same options
+			defer rdb.Close() // it only has the options; lockcore makes the connections
 			all = append(all, rdb)
 		}
 		a.client, err = lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg, List: a.list, MaxTTL: a.maxTTL})

@@ -21,7 +21,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Main is Run for a process that does nothing else.
+// Main is Run for a process of noonctl, which can also start commands.
 func Main(ctx context.Context, p Process) int {
 	p.processes = command.Adopt(redisVariable)
 	return Run(ctx, p)
@@ -135,7 +135,7 @@ func (s *single) Set(text string) error {
 	return s.Value.Set(text)
 }
 
-// refuseRepeats makes flags with one value refuse another one.
+// refuseRepeats makes flags with one value refuse a second value.
 func refuseRepeats(cmd *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{cmd.PersistentFlags(), cmd.Flags()} {
 		flags.VisitAll(func(f *pflag.Flag) {
@@ -169,8 +169,8 @@ func (a *app) versionCommand() *cobra.Command {
 // fieldName matches the name of a field of the library, such as JobConfig.Retry.
 var fieldName = regexp.MustCompile(`\b([A-Z]\w*\.)*[A-Z]\w+`)
 
-// flagsOf has the flags whose names differ from the names of the library.
-var flagsOf = map[string]string{
+// otherNames has the flags whose names differ from the names of the library.
+var otherNames = map[string]string{
 	"Config.LeaseDuration": "lease", "JobConfig.Timeout": "run-timeout",
 	"n": "slots", "name": "lock", "servers": "redis",
 }
@@ -183,7 +183,7 @@ func (a *app) flagOf(field string) (flag string) {
 	}
 	own := field[strings.LastIndexByte(field, '.')+1:]
 	a.flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name == flagsOf[field] || flagsOf[field] == "" && strings.EqualFold(strings.ReplaceAll(f.Name, "-", ""), own) {
+		if f.Name == otherNames[field] || otherNames[field] == "" && strings.EqualFold(strings.ReplaceAll(f.Name, "-", ""), own) {
 			flag = "--" + f.Name
 		}
 	})
@@ -197,8 +197,8 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	}
 	if invalid, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		if flag := a.flagOf(invalid.Field); flag != "" {
-			named := func(field string) string { return cmp.Or(a.flagOf(field), field) }
-			rule := fieldName.ReplaceAllStringFunc(invalid.Rule, named)
+			asFlag := func(field string) string { return cmp.Or(a.flagOf(field), field) }
+			rule := fieldName.ReplaceAllStringFunc(invalid.Rule, asFlag)
 			return exit.Misuse, show.Text(fmt.Sprintf("%s is %s; it must be %s", flag, invalid.Value, rule))
 		}
 	}

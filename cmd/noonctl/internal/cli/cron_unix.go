@@ -25,8 +25,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// codeUnknownOutcome is the default of --unknown-code.
-const codeUnknownOutcome = 76
+// Exit codes of the command.
+const (
+	codeTryAgain       = 75
+	codeUnknownOutcome = 76 // default of --unknown-code
+)
 
 type cronCall struct {
 	*app
@@ -40,7 +43,7 @@ type cronCall struct {
 	maxRuns     int    // concurrent runs
 
 	stopping context.Context        // ends with the first signal to stop
-	lost     atomic.Pointer[string] // job whose lease was lost while stopping
+	lost     atomic.Pointer[string] // job whose lease was lost while stopping: the exit code must say so
 }
 
 var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll}
@@ -54,10 +57,11 @@ replica runs the command. If that replica dies, another one runs it again. The s
 expression such as "0 12 * * *", or "@every 10m"; "noonctl next" shows its ticks. The job is one of package singleton: get jobs,
 history, pause, resume and trigger work with it.
 
-A crontab file has a name before each schedule: NAME SCHEDULE COMMAND. sh -c runs the command. It has no variables and users
-as that of cron(8), and % has no special meaning. The schedule has no seconds and no years. Empty lines and those that begin with # are skipped. The flags apply
-to all jobs; CRON_TZ=ZONE before a schedule replaces --time-zone. The file is read once. If only a command changes, change
---revision, too; otherwise replicas with the old file may run the old command.
+A crontab file has a name before each schedule: NAME SCHEDULE COMMAND. sh -c runs the command. Unlike in a file of cron(8),
+lines cannot set variables or name users, and % has no special meaning. The schedule has no seconds and no years. Empty
+lines and lines that begin with # are skipped. The flags apply to all jobs; CRON_TZ=ZONE before a schedule replaces
+--time-zone. The file is read once. If only a command changes, change --revision, too; otherwise replicas with the old
+file may run the old command.
 
 The command has these environment variables:
 
@@ -91,10 +95,10 @@ ended when all processes of its group have.`,
   noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch one := cmd.ArgsLenAtDash() == 2 && len(args) > 2; {
+			switch isJob := cmd.ArgsLenAtDash() == 2 && len(args) > 2; {
 			case c.file != "" && len(args) > 0:
 				return exit.Usage(errors.New("noonctl cron takes --file, or a NAME, a SCHEDULE and a command, not both"))
-			case c.file == "" && !one:
+			case c.file == "" && !isJob:
 				return exit.Usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command, or --file"))
 			}
 			return nil
@@ -144,7 +148,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 		return exit.Usage(fmt.Errorf("--catch-up is %q; it must be latest or all", c.catchUp))
 	case c.job.MaxAttempts < 1:
 		return exit.Usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
-	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exit.NotAcquired:
+	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == codeTryAgain:
 		return exit.Usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.ttl < 100*time.Millisecond:
 		return exit.Usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", c.ttl))
@@ -159,7 +163,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	if _, err := command.Find(jobs[0].argv); err != nil { // all jobs of a file use the same shell
 		return err
 	}
-	closeAll, export, err := c.connectReplica(ctx)
+	closeAll, serveHealth, err := c.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,11 +181,11 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 			return j.invalid(err)
 		}
 	}
-	err = export(healthz.Ready("job", runner.Ready), healthz.Overdue("job", runner.Check, c.killAfter+c.ttl))
+	err = serveHealth(healthz.Ready("job", runner.Ready), healthz.Overdue("job", runner.Check, c.killAfter+c.ttl))
 	if err != nil {
 		return err
 	}
-	_, stopping, stop := command.Signals(ctx)
+	_, stopping, stop := command.Signals(ctx) // cron passes no signals on to its commands
 	defer stop()
 	c.stopping = stopping
 	c.logger().Info("noonctl begins", "version", output.Version())
@@ -192,7 +196,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	return err
 }
 
-// grace returns the time from the end of a lease to SIGKILL, which comes before the end of the TTL.
+// grace returns the time from the end of a lease to SIGKILL. The TTL ends after both.
 func (c *cronCall) grace() time.Duration { return c.ttl / 5 }
 
 type attemptError struct {
@@ -208,21 +212,22 @@ func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 
 func (c *cronCall) attempt(ctx context.Context, run singleton.Run, argv []string) error {
 	var stderr tail
+	tick := singleton.RunID{Tick: run.Tick}.Name() // the instant; the name of a triggered run would have a prefix
 	child, err := c.processes.Prepare(argv, []string{
-		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + singleton.RunID{Tick: run.Tick}.Name(), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
+		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + tick, "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 		"NOONLOCK_ID=" + run.ID, "NOONLOCK_PAYLOAD=" + run.Payload,
 	}, command.Streams{Stdout: c.copied.Waiting(), Stderr: io.MultiWriter(&stderr, c.errs.Waiting())})
 	if err != nil {
-		return &attemptError{error: err, permanent: !command.IsFull(err)}
+		return &attemptError{error: err, permanent: !command.IsSystemFull(err)}
 	}
 	code, err := child.Supervise(command.Watch{Context: ctx, Remaining: lockcore.FromContext(ctx).Remaining, Grace: c.grace(), KillAfter: c.killAfter}, nil)
 	if errors.Is(err, command.ErrLost) && c.stopping.Err() != nil {
 		c.lost.Store(&run.Job)
 	}
 	switch {
-	case errors.Is(err, command.ErrUnguarded):
+	case errors.Is(err, command.ErrUnguarded): // noonctl has killed the command, which may have taken effect
 		return &attemptError{error: err, unknown: true}
 	case ctx.Err() != nil && code != exit.Done:
 		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))
@@ -233,7 +238,7 @@ func (c *cronCall) attempt(ctx context.Context, run singleton.Run, argv []string
 	if printed := strings.TrimSpace(string(bytes.ToValidUTF8(stderr, nil))); printed != "" {
 		text += ": " + printed
 	}
-	return &attemptError{error: errors.New(text), permanent: code != exit.NotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
+	return &attemptError{error: errors.New(text), permanent: code != codeTryAgain && code != c.unknownCode, unknown: code == c.unknownCode}
 }
 
 // A tail keeps the last maxTail bytes that are written to it.

@@ -14,10 +14,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
+// A cronJob is a line of a crontab, or the arguments of cron.
 type cronJob struct {
 	name, spec string
 	argv       []string
-	line       string // file and line, unless it is an argument
+	line       string // file and number of the line; empty for arguments
 }
 
 func (j cronJob) invalid(err error) error {
@@ -39,23 +40,23 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 	}
 	var jobs []cronJob
 	lines := map[string]int{} // line of each name
-	n := 0
+	number := 0
 	for line := range strings.Lines(strings.TrimPrefix(string(text), byteOrderMark)) {
-		n++
+		number++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		j := parseCronJob(line)
-		j.line = fmt.Sprintf("%s, line %d", file, n)
+		j.line = fmt.Sprintf("%s, line %d", file, number)
 		switch before := lines[j.name]; {
 		case j.argv == nil:
 			return nil, exit.Usage(fmt.Errorf("%s is %s; it must be a NAME, a SCHEDULE of five fields or such as @daily, and a COMMAND", j.line, input.Quote(line)))
-		case j.extra():
+		case j.hasSixthField():
 			return nil, j.invalid(fmt.Errorf("the command is %s; it must follow a SCHEDULE of five fields, which has no seconds and no years", input.Quote(j.argv[2])))
 		case before > 0:
 			return nil, j.invalid(fmt.Errorf("the name is %s, as on line %d; each job must have a name of its own", input.Quote(j.name), before))
 		}
-		lines[j.name] = n
+		lines[j.name] = number
 		jobs = append(jobs, j)
 	}
 	if jobs == nil {
@@ -64,7 +65,8 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 	return jobs, nil
 }
 
-func (j cronJob) extra() bool {
+// hasSixthField reports whether the command begins with what may be a sixth field of the schedule.
+func (j cronJob) hasSixthField() bool {
 	word := strings.Fields(j.argv[2])[0]
 	_, err := schedule.Parse("* * * * "+word, schedule.Config{Name: j.name})
 	return !strings.Contains(j.spec, "@") && (err == nil || strings.Trim(word, "0123456789*/,-") == "")

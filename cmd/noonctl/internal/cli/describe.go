@@ -29,11 +29,11 @@ func (a *app) describeCommand() *cobra.Command {
 	return describe
 }
 
-const newest = 10
+const describedRuns = 10 // runs and acts that describe shows
 
 func (a *app) describeThing(ctx context.Context, k kind, name string) error {
 	if k.Kind == overview.Jobs {
-		d, err := a.details(ctx, name, newest)
+		d, err := a.details(ctx, name, describedRuns)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (a *app) describeThing(ctx context.Context, k kind, name string) error {
 	}
 	t, err := ask(ctx, a, func(ctx context.Context) (overview.Thing, error) { return k.Read(ctx, a.client, name) })
 	var releases []lockcore.ForcedRelease
-	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // also the lock of an election
+	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // a quorum has no forced releases
 		releases, err = a.releases(ctx, name)
 	}
 	all := t.Describe()

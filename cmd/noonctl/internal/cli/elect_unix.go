@@ -116,7 +116,7 @@ func (e *electCall) run(ctx context.Context) error {
 		}
 	}
 	log := e.logger()
-	closeAll, export, err := e.connectReplica(ctx)
+	closeAll, serveHealth, err := e.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *electCall) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = export(healthz.Ready("election", e.elector.Ready), healthz.Overdue("election", e.elector.Check, 10*time.Second))
+	err = serveHealth(healthz.Ready("election", e.elector.Ready), healthz.Overdue("election", e.elector.Check, 10*time.Second))
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (e *electCall) lead(ctx context.Context) {
 		switch lost := errors.Is(err, command.ErrLost); {
 		case lost && e.stopping.Err() != nil:
 			err = &exit.Error{Code: exit.Lost, Err: fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
-		case errors.Is(err, command.ErrUnguarded):
+		case errors.Is(err, command.ErrUnguarded): // elect ends with err
 		case lost || errors.Is(context.Cause(ctx), election.ErrResigned):
 			return // Run campaigns again
 		default:
@@ -196,8 +196,8 @@ func (e *electCall) lead(ctx context.Context) {
 }
 
 // labelWhileLeading sets the label of the pod, and removes it as soon as leadership ends or a signal
-// stops noonctl. removed waits until the label is removed.
-func (e *electCall) labelWhileLeading(ctx context.Context) (removed func()) {
+// stops noonctl. The returned function removes it, and waits for that.
+func (e *electCall) labelWhileLeading(ctx context.Context) (removeAndWait func()) {
 	e.label.Set(true)
 	remove := func() { e.label.Set(false) }
 	cancelLost, cancelStopping := context.AfterFunc(ctx, remove), context.AfterFunc(e.stopping, remove) //nolint:contextcheck // either context removes it
@@ -212,8 +212,8 @@ func (e *electCall) labelWhileLeading(ctx context.Context) (removed func()) {
 	}
 }
 
-// grace returns the time from the local end of a lease until another replica may lead. The
-// default of election.Config.RenewDeadline is two thirds of the lease.
+// grace returns the time from the local end of a lease to SIGKILL, which comes before another replica may lead. The
+// local end is election.Config.RenewDeadline after a renewal, by default two thirds of the lease.
 func (e *electCall) grace() time.Duration { return e.lease - margin(e.lease) - e.lease*2/3 }
 
 func (e *electCall) setToken(token uint64) {

@@ -103,7 +103,7 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 		found, err := a.find(ctx, k, namesOf[k.Kind])
 		failures = errors.Join(failures, err)
 		if _, unknown := errors.AsType[*exit.Error](err); err != nil && !unknown && found == nil {
-			break // the next ones would fail in the same way
+			break // the next kinds would fail in the same way
 		}
 		for _, t := range found {
 			name := k.Singular() + "/" + t.Name

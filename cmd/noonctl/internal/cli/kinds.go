@@ -19,6 +19,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// A kind is a kind of things with the texts of its commands.
 type kind struct {
 	overview.Kind
 	list, one string // summaries of get and describe
@@ -49,8 +50,7 @@ func unknown(k kind, name string) error {
 	return &exit.Error{Code: exit.Missing, Err: errors.New(text)}
 }
 
-// perKind returns a command that has a subcommand for each kind. The arguments may also be KIND/NAME, as those
-// of kubectl.
+// perKind returns a command that has a subcommand for each kind. As with kubectl, the arguments may also be KIND/NAME.
 func (a *app) perKind(name, short, kinds string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, Long: short + ". The arguments may also be KIND/NAME, such as " + name + " job/draw.",
@@ -101,7 +101,7 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 // requests in batches, so a thousand reads take only some round trips.
 const concurrentReads = 256
 
-// find reads the named things, or all. It returns what it has read even if there is an error.
+// find reads the named things, or all things without names. It may return things together with an error.
 func (a *app) find(ctx context.Context, k kind, names []string) (found []overview.Thing, err error) {
 	all, named := names, len(names) > 0
 	var failure error
@@ -110,7 +110,7 @@ func (a *app) find(ctx context.Context, k kind, names []string) (found []overvie
 	}
 	read, err := a.readAll(ctx, k, all)
 	for _, t := range read {
-		if t.Exists() { // otherwise, it has ended since the search
+		if t.Exists() { // otherwise, the thing has ended since the search
 			found = append(found, t)
 		} else if named && err == nil {
 			err = unknown(k, t.Name)
@@ -199,7 +199,7 @@ func (a *app) completeNames(k kind, limit int) cobra.CompletionFunc {
 		}
 		a.timeout = min(a.timeout, 2*time.Second) // the user has pressed a key and waits
 		slices.Sort(a.urls)
-		a.urls = slices.Compact(a.urls) // cobra has read the flags twice
+		a.urls = slices.Compact(a.urls) // for a completion, cobra reads the flags twice
 		closeAll, err := a.connect(cmd.Context(), lockcore.Config{})
 		if err != nil {
 			return nil, none

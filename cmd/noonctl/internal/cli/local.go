@@ -88,7 +88,7 @@ func copyTo(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(target.Name()) //nolint:errcheck // after the renaming, it is gone
+	defer os.Remove(target.Name()) //nolint:errcheck // after the renaming, the name is gone
 	_, err = io.Copy(target, source)
 	if err := errors.Join(err, target.Chmod(0o755), target.Close()); err != nil {
 		return err

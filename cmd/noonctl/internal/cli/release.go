@@ -86,7 +86,7 @@ func (a *app) confirm(ctx context.Context, name string) error {
 		return err // the user has not seen the holders
 	}
 	lines := make(chan string, 1)
-	go func() { // a read of a terminal cannot be ended; the process ends
+	go func() { // a read of a terminal cannot be interrupted; it ends with the process
 		line, _ := bufio.NewReader(io.LimitReader(a.Stdin, 1000)).ReadString('\n')
 		lines <- strings.TrimSpace(line)
 	}()

@@ -27,10 +27,10 @@ func (a *app) replicaFlags(cmd *cobra.Command, identity string) {
 	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
 }
 
-// connectReplica connects as this replica. The command calls export when it can make its checks of
-// readiness and liveness. Both endpoints also fail while no process can be started.
+// connectReplica connects as this replica. The command calls serveHealth when it has its checks of
+// readiness and liveness. /livez and /readyz also fail while no process can be started.
 func (a *app) connectReplica(ctx context.Context) (
-	closeAll func(), export func(ready healthz.Checker, live ...healthz.Checker) error, err error,
+	closeAll func(), serveHealth func(ready healthz.Checker, live ...healthz.Checker) error, err error,
 ) {
 	log := a.logger()
 	cfg := lockcore.Config{Identity: cmp.Or(a.identity, operator()+"/"+strconv.Itoa(os.Getpid())), Logger: log}

@@ -29,7 +29,7 @@ type runCall struct {
 	slots      int
 	slotsGiven bool // the lock is a semaphore
 	killAfter  time.Duration
-	waitGiven  bool // without it, no limit
+	waitGiven  bool // otherwise, run waits without limit
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -146,7 +146,7 @@ func (r *runCall) run(ctx context.Context, argv []string) error {
 	if _, err := command.Find(argv); err != nil {
 		return err
 	}
-	closeAll, export, err := r.connectReplica(ctx)
+	closeAll, serveHealth, err := r.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *runCall) run(ctx context.Context, argv []string) error {
 	if r.slotsGiven || r.mode != "mutex" {
 		use = doctor.UseOwned
 	}
-	err = export(healthz.Checker{Name: "redis", Check: func(ctx context.Context) error { return doctor.CheckRights(ctx, r.client, r.lock, use) }})
+	err = serveHealth(healthz.Checker{Name: "redis", Check: func(ctx context.Context) error { return doctor.CheckRights(ctx, r.client, r.lock, use) }})
 	if err != nil {
 		return err
 	}

@@ -101,10 +101,10 @@ func (s *serveCall) configure() (cfg statusz.Config, token string, err error) {
 		return cfg, "", exit.Usage(fmt.Errorf("--http is %q; it must be an address such as 127.0.0.1:7475", s.http))
 	}
 	if s.operatorHeader != "" {
-		noName := func(r rune) bool {
+		isInvalid := func(r rune) bool {
 			return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
 		}
-		if strings.ContainsFunc(s.operatorHeader, noName) {
+		if strings.ContainsFunc(s.operatorHeader, isInvalid) {
 			return cfg, "", exit.Usage(fmt.Errorf("--operator-header is %q; it must be the name of a header, such as X-Forwarded-User", s.operatorHeader))
 		}
 		cfg.Operator = s.operator
@@ -120,9 +120,9 @@ func (s *serveCall) configure() (cfg statusz.Config, token string, err error) {
 		}
 	}
 	switch ip := net.ParseIP(host); {
-	case token != "": // browsers send it only to the name for which it was typed
+	case token != "": // any host name is safe: a browser sends the token only to the name for which it was typed
 	case host == "localhost", ip != nil && ip.IsLoopback():
-		// Otherwise, a site could give its own name this address, and read the page.
+		// Without Hosts, a site could give its own name this address, and read the page.
 		cfg.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 		if ip != nil {
 			cfg.Hosts = append(cfg.Hosts, ip.String())

@@ -21,6 +21,7 @@ const (
 	prefixVariable = "NOONLOCK_PREFIX"
 )
 
+// The servers are those that the flags of all commands name.
 type servers struct {
 	getenv  func(string) string
 	urls    []string
@@ -60,7 +61,7 @@ const (
 	noLedgers = "the ledger of a job is on one server"
 )
 
-// oneServer has the commands that cannot work on several servers, each with the reason.
+// oneServer has the commands that need one server, each with the reason why it cannot work on a quorum.
 var oneServer = map[string]string{
 	"get all": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "get partitions": noNames, "serve": noNames,
 	"cancel": noLedgers, "cron": noLedgers, "describe job": noLedgers, "history": noLedgers, "pause": noLedgers, "rerun": noLedgers,
@@ -78,11 +79,11 @@ func (s *servers) locate(command string, minReplicas int) error {
 	if len(urls) == 0 {
 		urls = strings.Fields(s.getenv(redisVariable))
 	}
-	reason, one := oneServer[command]
+	reason, needsOne := oneServer[command]
 	switch {
 	case len(urls) == 0:
 		return exit.Usage(errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable))
-	case one && len(urls) > 1:
+	case needsOne && len(urls) > 1:
 		return exit.Usage(fmt.Errorf("%s works on one server, and %d are given: several are a quorum; %s", command, len(urls), reason))
 	case (s.list != 0 || s.maxTTL != 0) && command == "doctor":
 		return exit.Usage(errors.New("doctor reads the list and the longest TTL from the servers; it takes no --list and no --max-ttl"))
@@ -110,11 +111,11 @@ func (s *servers) locate(command string, minReplicas int) error {
 }
 
 func (s *servers) parse(url string) (*redis.UniversalOptions, error) {
-	from := login.Login{
+	credentials := login.Login{
 		User: s.getenv(redisVariable + "_USERNAME"), Password: s.getenv(redisVariable + "_PASSWORD"),
 		SentinelPassword: s.getenv(redisVariable + "_SENTINEL_PASSWORD"), Files: s.tls,
 	}
-	options, err := from.Options(url)
+	options, err := credentials.Options(url)
 	if wrong, ok := errors.AsType[*login.FileError](err); ok {
 		return nil, exit.Usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
 	} else if err != nil {
@@ -123,7 +124,7 @@ func (s *servers) parse(url string) (*redis.UniversalOptions, error) {
 	return options, nil
 }
 
-// named replaces the words of the library for an unknown name of a primary by the name.
+// named puts the names of the primaries into errors of the library, which only say "the name in MasterName".
 func (s *servers) named(text string) string {
 	return strings.ReplaceAll(text, "the name in MasterName", "the name "+s.masters)
 }

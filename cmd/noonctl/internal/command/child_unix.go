@@ -72,7 +72,7 @@ func (p *Processes) Prepare(argv, env []string, streams Streams) (*Child, error)
 	return c, nil
 }
 
-// output returns a file whose content goes to w. The caller calls inherited when the command has the file.
+// output returns a file whose content goes to w. The caller calls inherited as soon as the command has the file.
 func (c *Child) output(w io.Writer) (file *os.File, inherited func(), err error) {
 	if file, ok := w.(*os.File); ok {
 		return file, func() {}, nil
@@ -112,7 +112,7 @@ func (c *Child) alive() bool {
 		before := c.zombies
 		c.zombies = onlyZombies(c.pid)
 		c.nextCheck = now() + 20*(now()-at) // onlyZombies reads all of /proc
-		return !before || !c.zombies        // one check may miss a process that is started meanwhile
+		return !before || !c.zombies        // two checks in a row: one may miss a process that is started meanwhile
 	}
 	return true
 }
@@ -123,7 +123,7 @@ type Watch struct {
 	Context context.Context
 	// Remaining returns how long the lease is still valid, also after the end of Context.
 	Remaining func() time.Duration
-	// Grace is the time from the end of the lease until the server may grant it to another client.
+	// Grace is the time from the end of the lease to SIGKILL. It must end before another client may get the lease.
 	Grace time.Duration
 	// KillAfter is the time from SIGTERM to SIGKILL if Context ends before the lease. 0 means no limit.
 	KillAfter time.Duration
@@ -156,13 +156,13 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 		c.signal(syscall.SIGCONT) // a stopped process cannot end
 		terminated = true
 	}
-	end, limit := time.Duration(0), never
+	end, limit := time.Duration(0), never // of the grace, and of KillAfter
 	for {
 		at := now() // read before the lease, so that end is not too late
 		switch left := w.Remaining(); {
 		case err != nil:
 		case left > 0:
-			if next := at + left + w.Grace; next > end+time.Millisecond { // or the clocks were read at other instants
+			if next := at + left + w.Grace; next > end+time.Millisecond { // a smaller difference comes from reading two clocks
 				end = next
 			}
 		default:
@@ -172,7 +172,7 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 		}
 		c.guard.killAt(min(end, limit))
 		if err == nil {
-			c.gate.open() // the first time
+			c.gate.open() // has no effect after the first time
 		}
 		c.gate.close()
 		if at >= min(end, limit) {
@@ -194,7 +194,7 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 				if w.KillAfter > 0 {
 					limit = at + w.KillAfter
 				}
-				// The group has got the signal that has ended the context.
+				// If a signal has ended the context, the group has got that signal.
 				if _, signaled := errors.AsType[signalError](context.Cause(w.Context)); !signaled {
 					terminate()
 				}

@@ -39,7 +39,7 @@ const (
 
 type gate struct {
 	cmd          *exec.Cmd
-	theirs, line *os.File
+	theirs, line *os.File // the ends of the gate and of noonctl
 }
 
 // Find returns the file of a command.
@@ -108,9 +108,9 @@ func notStarted(err error) error {
 
 type guard struct {
 	process *os.Process
-	orders  *os.File // our end of its input
+	orders  *os.File // our end of the guard's input
 	ended   <-chan syscall.WaitStatus
-	at      time.Duration // last order
+	at      time.Duration // time in the last order
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -136,16 +136,16 @@ func startGuard(p *Processes, group int) (*guard, error) {
 	return &guard{process: cmd.Process, orders: line, ended: ended, at: never}, nil
 }
 
-// killAt orders the guard to kill the group at an instant of now.
+// killAt orders the guard to kill the group at an instant on the clock of now.
 func (g *guard) killAt(at time.Duration) {
 	order := binary.NativeEndian.AppendUint64(nil, uint64(at))
-	// If the guard is frozen, its buffer may be full.
+	// Without waiting, since the buffer of a frozen guard may be full. The next call tries again.
 	if at != g.at && unix.Send(int(g.orders.Fd()), order, unix.MSG_DONTWAIT) == nil {
 		g.at = at
 	}
 }
 
-// dismiss ends the guard. It kills nothing.
+// dismiss ends the guard, which kills nothing.
 func (g *guard) dismiss() {
 	_ = g.process.Kill()
 	<-g.ended
@@ -153,10 +153,10 @@ func (g *guard) dismiss() {
 	g.orders.Close()
 }
 
-// startGuarded starts a gate and its guard, and waits until both work. A program in Go ends at once if the
-// system starts no thread for it.
+// startGuarded starts a gate and its guard, and waits until both work: a program in Go ends at its start if the
+// system has no thread for it.
 func (p *Processes) startGuarded(gate *gate) (ended <-chan syscall.WaitStatus, guard *guard, err error) {
-	defer func() { p.full.Store(IsFull(err)) }()
+	defer func() { p.full.Store(IsSystemFull(err)) }()
 	if ended, err = p.start(gate.cmd, gate.theirs); err != nil {
 		return nil, nil, err
 	}
@@ -171,7 +171,7 @@ func (p *Processes) startGuarded(gate *gate) (ended <-chan syscall.WaitStatus, g
 	return ended, guard, nil
 }
 
-// Check fails while there is no room for a command. It tries to start one only after a start has failed.
+// Check fails while the system has no room for a command. Only after a failed start, Check tries to start a command.
 func (p *Processes) Check(context.Context) error {
 	if !p.full.Load() {
 		return nil
@@ -212,7 +212,7 @@ func KeepGuard(argument string, orders io.ReadWriter) error {
 			times <- at
 		}
 	}()
-	ended := false // another group may have the number afterwards
+	ended := false // after the end of the group, another group may get its number
 	kill := func() {
 		if !ended {
 			_ = syscall.Kill(-group, syscall.SIGKILL)

@@ -24,7 +24,7 @@ type Processes struct {
 
 	mu      sync.Mutex
 	started map[int]chan syscall.WaitStatus
-	full    atomic.Bool // there was no room for the last command
+	full    atomic.Bool // the system had no room for the last command
 }
 
 // Adopt prepares this process for commands, and begins to wait for all of its children. They inherit no environment
@@ -60,10 +60,10 @@ func (p *Processes) reap() {
 	}
 }
 
-// start starts a process, which inherits a file under its number unless it is nil: as one of ExtraFiles, it would
-// get the number 3, which a command may know as another file. Only p may wait for the process.
+// start starts a process. The process inherits file, if not nil, under the number that file has. As one of ExtraFiles,
+// file would get the number 3, which a command may know as another file. Only p may wait for the process.
 func (p *Processes) start(cmd *exec.Cmd, file *os.File) (<-chan syscall.WaitStatus, error) {
-	p.mu.Lock() // reap must know it, and no other process may inherit the file
+	p.mu.Lock() // reap must find the process in started, and no other process may inherit file
 	defer p.mu.Unlock()
 	if file != nil {
 		defer file.Close()
@@ -84,8 +84,10 @@ func (p *Processes) environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, p.secrets) })
 }
 
-// IsFull reports whether the system has no room for another process.
-func IsFull(err error) bool { return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) }
+// IsSystemFull reports whether the system has no room for another process.
+func IsSystemFull(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM)
+}
 
 // socketpair returns the two ends of a connection with a process that is to be started.
 func socketpair() (theirs, ours *os.File, err error) {

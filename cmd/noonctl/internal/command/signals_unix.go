@@ -26,8 +26,8 @@ type signalError struct{ syscall.Signal }
 
 func (e signalError) Error() string { return e.String() }
 
-// Signals begins to receive signals, and returns a context that ends with the first one
-// that asks the program to end. A signal that is ignored, as by nohup, stays ignored.
+// Signals begins to receive signals. received has the signals to pass on to a command. stopping ends with the first
+// signal that asks the program to end. A signal that is ignored, as by nohup, stays ignored.
 func Signals(ctx context.Context) (received <-chan os.Signal, stopping context.Context, stop func()) {
 	forward, arrived := make(chan os.Signal, 16), make(chan os.Signal, 16)
 	stopping, end := context.WithCancelCause(ctx)
@@ -44,7 +44,7 @@ func Signals(ctx context.Context) (received <-chan os.Signal, stopping context.C
 		}
 	}()
 	return forward, stopping, func() {
-		signal.Stop(arrived) // and nothing is sent to it any more
+		signal.Stop(arrived) // nothing is sent to arrived after Stop
 		close(arrived)
 		end(nil)
 	}

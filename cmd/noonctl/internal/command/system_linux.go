@@ -17,7 +17,7 @@ import (
 // protect keeps processes of the same user from reading the environment and the memory of this one, which
 // contain the URL of Redis.
 func protect() {
-	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // the name of a guard would be exe
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // started from /proc/self/exe, a guard would have the name exe
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
@@ -81,7 +81,7 @@ func suspendTogether(t terminal, pid int) {
 		}
 		t.takeForeground()
 		select {
-		case <-continued: // an earlier one
+		case <-continued: // a signal of an earlier round
 		default:
 		}
 		_ = syscall.Kill(0, syscall.SIGTSTP)

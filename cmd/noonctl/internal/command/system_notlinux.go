@@ -20,7 +20,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// onlyZombies returns false: the first process of these systems waits for others.
+// onlyZombies returns false: on these systems, the first process waits for all orphans.
 func onlyZombies(int) bool { return false }
 
 // suspendTogether does nothing: a command that is suspended with Ctrl-Z keeps the terminal.

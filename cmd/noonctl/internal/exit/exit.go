@@ -3,8 +3,8 @@ package exit
 
 import "fmt"
 
-// The exit codes. Those above 63 are the ones of sysexits.h, so that they differ from the codes
-// of most commands that run and elect start.
+// The exit codes. 64 to 77 are from sysexits.h, and 126 to 130 are a shell's, so that they differ from the
+// codes of most commands that run and elect start.
 const (
 	Done        = 0
 	Failed      = 1

@@ -63,8 +63,8 @@ type change struct {
 // process. The end of ctx does not end the Label. getenv returns the environment of a container of the pod, and account
 // is the folder of the service account, normally Account.
 //
-// The pod's name is POD_NAME, or else HOSTNAME, which differs from the name on the network of the host and
-// if the name is longer than 63 characters.
+// The pod's name is POD_NAME, or else HOSTNAME. HOSTNAME is not the pod's name on the network of the host, nor
+// for a name of more than 63 characters.
 func New(ctx context.Context, text string, getenv func(string) string, account string, log logr.Logger) (*Label, error) {
 	if !validLabel.MatchString(text) {
 		return nil, fmt.Errorf("the label is %q; it must be KEY=VALUE, with a key and a value that Kubernetes accepts", text)
@@ -82,12 +82,12 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 	if err != nil {
 		return nil, fmt.Errorf("the pod has no token of a service account (automountServiceAccountToken): %w", err)
 	}
-	roots, err := os.ReadFile(filepath.Join(account, "ca.crt"))
+	authority, err := os.ReadFile(filepath.Join(account, "ca.crt"))
 	if err != nil {
 		return nil, fmt.Errorf("the certificate of the API of Kubernetes: %w", err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(roots) {
+	if !pool.AppendCertsFromPEM(authority) {
 		return nil, fmt.Errorf("the file %s has no certificate", filepath.Join(account, "ca.crt"))
 	}
 	space := strings.TrimSpace(string(namespace))
@@ -122,7 +122,7 @@ func (l *Label) Set(on bool) {
 // returns early if ctx ends.
 func (l *Label) Await(ctx context.Context) bool {
 	select {
-	case <-l.last().applied:
+	case <-l.newestChange().applied:
 		return true
 	case <-ctx.Done():
 		return false
@@ -142,9 +142,9 @@ func (l *Label) follow(ctx context.Context) {
 	defer close(l.done)
 	pauses := retry.Pauses(100*time.Millisecond, 5*time.Second)
 	logged := "" // last error
-	for done := (change{}); ctx.Err() == nil; {
-		c := l.last()
-		if c == done {
+	for accepted := (change{}); ctx.Err() == nil; {
+		c := l.newestChange()
+		if c == accepted {
 			select {
 			case <-l.changed:
 			case <-ctx.Done():
@@ -157,7 +157,7 @@ func (l *Label) follow(ctx context.Context) {
 			return
 		case err == nil:
 			close(c.applied)
-			done, logged = c, ""
+			accepted, logged = c, ""
 			pauses.Reset()
 			l.log.Info("label of the pod changed", "pod", l.pod, "label", l.key, "set", c.on)
 			continue
@@ -169,7 +169,7 @@ func (l *Label) follow(ctx context.Context) {
 	}
 }
 
-func (l *Label) last() change {
+func (l *Label) newestChange() change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest

@@ -30,8 +30,8 @@ func (t *Table) Add(cells ...string) {
 // cell returns a text in one line. Joined errors have one line each.
 func cell(text string) string { return Text(cmp.Or(strings.ReplaceAll(text, "\n", "; "), "-")) }
 
-// Print prints the table. If it is wider than a terminal with so many columns, Print prints one line for each cell
-// instead, so that nothing is cut off. With 0 columns, the width has no limit.
+// Print prints the table, with its titles if titled. If the table is wider than the columns of the terminal, Print prints
+// one line for each cell instead, so that nothing is cut off. With 0 columns, the width has no limit.
 func (t *Table) Print(w io.Writer, indent string, columns int, titled bool) {
 	lines := t.rows
 	if titled {
