@@ -31,7 +31,7 @@ type action struct {
 	Action string `json:"action"` // one of overview.Verbs, or release
 	Name   string `json:"name"`
 	Tick   int64  `json:"tick"`  // key of overview.Action.Run
-	Token  string `json:"token"` // greatest token that the user has seen
+	Token  string `json:"token"` // greatest token of the thing that the user has seen
 	To     string `json:"to"`    // see overview.Action
 	Reason string `json:"reason"`
 }
@@ -41,7 +41,7 @@ var (
 	errLeader = errors.New("statusz: resign needs the token of the leader")
 )
 
-// do carries out an action on a thing of a kind. ok is false for an unknown action.
+// do carries out an action, and returns the kind of its thing. ok is false for an unknown action.
 func (p *Page) do(ctx context.Context, a action) (kind overview.Kind, ok bool, err error) {
 	if a.Action == "release" {
 		return overview.Locks, true, p.release(ctx, a)
@@ -49,22 +49,22 @@ func (p *Page) do(ctx context.Context, a action) (kind overview.Kind, ok bool, e
 	if kind, ok = overview.Verbs[a.Action]; !ok {
 		return 0, false, nil
 	}
-	todo := overview.Action{Verb: a.Action, Name: a.Name, To: a.To}
+	change := overview.Action{Verb: a.Action, Name: a.Name, To: a.To}
 	if a.Tick != 0 {
-		todo.Run = singleton.RunOf(a.Tick)
+		change.Run = singleton.RunOf(a.Tick)
 	}
 	if kind == overview.Elections {
-		if todo.Token, err = seenToken(a); err == nil && todo.Token == 0 {
+		if change.Token, err = seenToken(a); err == nil && change.Token == 0 {
 			err = errLeader // with 0, any leader would resign
 		}
 	}
 	if err == nil {
-		_, err = todo.Do(ctx, p.reader.client)
+		_, err = change.Do(ctx, p.reader.client)
 	}
 	return kind, true, err
 }
 
-// release releases a lock for the holders that the user has seen.
+// release releases a lock for the holders that the user has seen. Later holders have greater tokens.
 func (p *Page) release(ctx context.Context, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Page) release(ctx context.Context, a action) error {
 	if err != nil {
 		return err
 	}
-	foreign := seen.Kind == lockcore.LockForeign && token == 0
+	foreign := seen.Kind == lockcore.LockForeign && token == 0 // a key of another program, which has no tokens
 	seen.Holders = slices.DeleteFunc(seen.Holders, func(h lockcore.Holder) bool { return !foreign && (h.Token > token || h.Token == 0) })
 	if len(seen.Holders) == 0 {
 		return lockcore.ErrChanged
@@ -141,7 +141,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 }
 
 // sameOrigin reports whether a browser sent the request for a page of the same origin. A browser
-// sets one of the two headers on every POST, and scripts cannot change them.
+// sets Sec-Fetch-Site or Origin on every POST, and scripts cannot change them.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin"
@@ -155,7 +155,7 @@ func codeOf(err error) int {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
-	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page says that the action may have been done
+	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // with this code, the page says that the action may have been done
 		return http.StatusGatewayTimeout
 	case is(noonlock.ErrConfig, errToken, errLeader):
 		return http.StatusBadRequest

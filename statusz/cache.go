@@ -46,12 +46,12 @@ type cache struct {
 	lists      [overview.Kinds]*list // nil until the first search
 	items      map[key]*item
 	failed     map[key]failure
-	ahead      time.Duration // server's clock, compared with ours
+	ahead      time.Duration // server's clock minus ours
 	touched    map[key]bool  // things to read at once
-	polled     time.Time     // start of the poll in progress
-	searched   time.Time     // last answer to the search in progress
+	polled     time.Time     // start of the poll in progress; zero without a poll
+	searched   time.Time     // last answer to the search in progress; zero without a search
 	retry      bool          // the next poll reads all failed things
-	generation int           // counts runs
+	generation int           // counts runs: a run of an older generation changes nothing
 }
 
 // clear forgets what earlier runs have read. The caller has locked c.mu.
@@ -63,7 +63,7 @@ func (c *cache) clear() {
 // A state says whether a view is up to date. At first, it may be neither live nor stale.
 type state struct {
 	live  bool      // the last read of each thing succeeded
-	stale string    // why the view is out of date
+	stale string    // why the view is out of date, or ""
 	since time.Time // when it became stale
 }
 
@@ -106,7 +106,7 @@ func (c *cache) state(v *view) state {
 		failed = append(failed[:maxNamed], strconv.Itoa(n)+" more")
 	}
 	text := "Not read: " + strings.Join(failed, ", ") + ". " + shorten(first.err.Error())
-	var refused interface { // of go-redis
+	var refused interface { // redis.Error
 		error
 		RedisError()
 	}

@@ -46,8 +46,8 @@ func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 			return nil, &noonlock.ConfigError{Package: "statusz", Field: "Config.Hosts", Value: input.Quote(host), Rule: "names in lower case or addresses, without ports and brackets"}
 		}
 	}
-	all := &cache{client: client, views: map[*view]struct{}{}, touched: map[key]bool{}}
-	return &Page{cfg: cfg, reader: &reader{cache: all}}, nil
+	empty := &cache{client: client, views: map[*view]struct{}{}, touched: map[key]bool{}}
+	return &Page{cfg: cfg, reader: &reader{cache: empty}}, nil
 }
 
 // A Page is the handler of the page and of its parts. It is safe for concurrent use.

@@ -20,9 +20,9 @@
 //
 // A list shows 25 names at a time, and can be filtered by a part of the name. Jobs that need attention are first:
 // those whose newest run failed or ended as unknown, those with a tick that is due for more than their TTL and 5 s,
-// those that run, and those without replicas. The list counts each. Jobs can also be filtered by their state, and
-// sorted by name or next tick. The server does both, for all jobs. Of long queues it shows the first
-// 20. Errors are shortened until the details of a run are opened. So a page has less
+// those that run, and those without replicas. The list has the number of each. Jobs can also be filtered by their
+// state, and sorted by name or next tick. The server filters and sorts all jobs, not only the shown names. Of long
+// queues the page shows the first 20. Errors are shortened until the details of a run are opened. So a page has less
 // than 500 KB, whatever the number of jobs.
 //
 // A job has its own page, at ?job=NAME: its schedule, its pause with author and reason, how long runs took and how
@@ -32,8 +32,8 @@
 // # Timing
 //
 //	locks                         read every 2 s
-//	a leader or a run begins or   read within 0.5 s of a message, and every 10 s in case it is
-//	ends; pause, resume, trigger  lost. The row of a leader is also read when its lease should
+//	a leader or a run begins or   read within 0.5 s of a message, and every 10 s in case a message
+//	ends; pause, resume, trigger  is lost. The row of a leader is also read when its lease should
 //	                              end: its replica may have died.
 //	candidates                    read every 10 s, and with the leader
 //	new names                     searched for every 10 s, or every 50 times as long as the
@@ -47,28 +47,28 @@
 //
 // # Failures
 //
-//	Redis does not answer         3 s after a request, the page is out of date: it says since when, and
-//	or refuses requests           what was not read. It keeps the last state.
-//	Redis answers again           The page is live when everything that it shows was read. It tries one
-//	                              request a second.
+//	Redis does not answer         3 s after a request, the page is out of date. It says since when, and
+//	or refuses requests           what was not read, and keeps the last state.
+//	Redis answers again           The page is live when everything that it shows was read. Until then, the
+//	                              server tries one request a second.
 //	the stream ends               The page says so, and connects again.
 //	a right is missing            The same, and the list or the row shows the error.
-//	more than 100 browsers        The others are refused with 503. The page says so, and tries again.
+//	more than 100 browsers        Further browsers are refused with 503. The page says so, and tries again.
 //
 // # Actions
 //
 // With Config.AllowActions, users of the page can pause, resume and trigger a job, run a tick
 // again, cancel a run, make a leader resign in favor of a candidate, and release a lock. Each asks for confirmation
-// and for a reason. A leader or a holder that began after the page has shown the others is left alone.
+// and for a reason. An action does not affect a leader or a holder that began after the page was shown.
 //
-// One question pauses, resumes or reruns all jobs that match the filter. It has their number. The page then sends
+// One confirmation pauses, resumes or reruns all jobs that match the filter. It shows their number. The page then sends
 // one action after the other, and names the jobs for which it failed. A rerun runs the newest ended run again.
 //
 // If an action fails, the page says whether it was not done or may have been done. The latter means
 // that Redis or the server of the page has not answered (504 Gateway Timeout).
 //
-// An action is a POST with a header that scripts of other sites cannot set. It is refused if the
-// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin).
+// An action is a POST with a header that scripts of other sites cannot set. It is refused unless the
+// browser says that it comes from the same origin (Sec-Fetch-Site, or Origin).
 //
 // # Security
 //

@@ -66,13 +66,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if part == "" {
 		part = "page.html"
 	}
-	kind, ok := files[part]
+	contentType, ok := files[part]
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
-	content, _ := assets.ReadFile("assets/" + part) // every file exists
-	header.Set("Content-Type", kind)
+	content, _ := assets.ReadFile("assets/" + part) // each of files exists
+	header.Set("Content-Type", contentType)
 	_, _ = w.Write(content)
 }
 

@@ -21,31 +21,31 @@ const (
 	readInterval  = 10 * time.Second // between two reads of other things
 	probeInterval = time.Second      // between two attempts after a failure
 	readTimeout   = 10 * time.Second
-	readsAtOnce   = 64 // the Client sends them in batches
+	readsAtOnce   = 64 // reads at the same time; the Client sends them in batches
 )
 
 // A thing is an election, a job, a lock or a set that a browser shows. One poll at a time reads it.
 type thing struct {
 	key
-	next    time.Time          // when to read it again
-	news    func() bool        // see overview.Kind.Watch
+	next    time.Time          // time of the next read
+	hasNews func() bool        // from overview.Kind.Watch
 	unwatch context.CancelFunc // ends the watch
-	changed bool               // there were news since the last read
+	changed bool               // hasNews was true since the last read
 
 	status      singleton.Status // status of the job at historyRead
 	ended       []square         // history of the job, the oldest first
 	historyRead time.Time
 }
 
-// A run is the time from the first view until there is none.
+// A run reads from Redis while there are views. Two goroutines, a poller and a searcher, work for it.
 type run struct {
 	*cache
 	generation int
 	poll       retry.Signal // wakes the poller
 	search     retry.Signal // wakes the searcher
 	cancel     context.CancelFunc
-	done       sync.WaitGroup
-	things     map[key]*thing // the poller's
+	done       sync.WaitGroup // of both goroutines
+	things     map[key]*thing // shown things; only the poller uses them
 	probed     time.Time      // last read of a failed thing
 }
 
@@ -61,8 +61,8 @@ func (r *run) update(change func() (visible bool)) {
 	}
 }
 
-// note records the result of a read. If the read before had failed, all failed things are read at once. The caller has
-// locked r.mu.
+// note records the result of a read. A success after a failure means that Redis answers again, so all failed things are
+// read at once. The caller has locked r.mu.
 func (r *run) note(k key, err error, began time.Time) {
 	before := r.failed[k]
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *run) pollOnce(ctx context.Context) {
 	defer cancel()
 	_ = overview.Each(ctx, readsAtOnce, due, func(ctx context.Context, _ int, t *thing) error {
 		r.read(ctx, t)
-		return nil // the others are read
+		return nil // an error does not end the other reads
 	})
 	r.update(func() bool {
 		r.polled = time.Time{}
@@ -140,10 +140,10 @@ func (r *run) due(ctx context.Context, now time.Time) (due []*thing) {
 		t := r.things[k]
 		if t == nil {
 			watched, unwatch := context.WithCancel(ctx)
-			t = &thing{key: k, news: k.kind.Watch(watched, r.client, k.name), unwatch: unwatch}
+			t = &thing{key: k, hasNews: k.kind.Watch(watched, r.client, k.name), unwatch: unwatch}
 			r.things[k] = t
 		}
-		news, failed := t.news(), r.failed[k].err != nil
+		news, failed := t.hasNews(), r.failed[k].err != nil
 		t.changed = t.changed || news
 		switch {
 		case r.touched[k] || news || t.changed && !failed || r.retry && failed || !now.Before(t.next):
@@ -173,7 +173,7 @@ func (r *run) read(ctx context.Context, t *thing) {
 	}
 	t.changed = t.changed && err != nil
 	row.Name = t.name
-	encoded, _ := json.Marshal(row) // all its types have JSON
+	encoded, _ := json.Marshal(row) // cannot fail for the types of a row
 	interval := readInterval
 	switch {
 	case t.kind == overview.Locks:
@@ -218,10 +218,11 @@ func (r *run) row(ctx context.Context, t *thing) (found row, left time.Duration,
 	return found, left, nil
 }
 
-// squares returns the ended and the open runs of a job. It reads the history if that may have changed.
+// squares returns the ended and the open runs of a job. It reads the history if the history may have changed.
 func (r *run) squares(ctx context.Context, t *thing, st singleton.Status) (all []square, err error) {
 	old := t.status
-	// A run that begins and ends between two reads leaves no trace in the status, if its messages are lost.
+	// If the messages of a run that begins and ends between two reads are lost, the status shows nothing of it. So the
+	// history is also read after readInterval.
 	if t.changed || time.Since(t.historyRead) >= readInterval || !st.LastSuccess.Equal(old.LastSuccess) || !st.Next.Equal(old.Next) ||
 		st.Schedule != old.Schedule || len(st.Open) != len(old.Open) {
 		job, err := singleton.NewJob(r.client, t.name)
@@ -240,11 +241,11 @@ func (r *run) squares(ctx context.Context, t *thing, st singleton.Status) (all [
 	return all[max(0, len(all)-maxRuns):], nil
 }
 
-// compareClock updates ahead by an answer with the server's time. It keeps
-// the value if that is possible, because an answer may have taken seconds.
+// compareClock updates ahead by an answer with the server's time now. It keeps
+// an ahead that the answer allows, because a slow answer gives a worse value.
 func (r *run) compareClock(now, sent time.Time) {
 	took := time.Since(sent)
-	most := now.Sub(sent) + time.Millisecond // now is rounded
+	most := now.Sub(sent) + time.Millisecond // now is rounded to ms
 	r.update(func() bool {
 		if r.ahead > most || r.ahead < most-took-2*time.Millisecond {
 			r.ahead = (most - took/2).Round(time.Millisecond)

@@ -54,17 +54,17 @@ func (r *run) stop() {
 	}
 }
 
-// leave removes a view. After the last one, it stops the run.
+// leave removes a view. After the last view, it stops the run.
 func (r *reader) leave(v *view) {
 	r.mu.Lock()
 	delete(r.views, v)
-	var last *run
+	var ended *run
 	if len(r.views) == 0 {
-		last, r.run = r.run, nil
+		ended, r.run = r.run, nil
 		r.generation++
 	}
 	r.mu.Unlock()
-	last.stop()
+	ended.stop()
 }
 
 func (r *reader) close() {
@@ -75,9 +75,9 @@ func (r *reader) close() {
 			close(v.ended)
 		}
 	}
-	last := r.run
+	run := r.run
 	r.mu.Unlock()
-	last.stop()
+	run.stop()
 }
 
 // touch makes the poller read a thing at once.

@@ -13,7 +13,7 @@ type row struct {
 	Error string          `json:"error,omitempty"` // why the last read failed
 	Gone  bool            `json:"gone,omitempty"`  // the thing does not exist
 	Verbs []string        `json:"verbs,omitempty"` // see overview.Thing.Verbs
-	Token string          `json:"token,omitempty"` // a text, as JavaScript rounds above 2^53
+	Token string          `json:"token,omitempty"` // a text, since JavaScript rounds numbers above 2^53
 	Lines []overview.Cell `json:"lines,omitempty"`
 	Lists []overview.List `json:"lists,omitempty"`
 	Runs  []square        `json:"runs,omitempty"` // runs of a job, the oldest first
@@ -28,20 +28,20 @@ type square struct {
 }
 
 func rowOf(t overview.Thing) row {
-	all := t.Describe()
-	r := row{Verbs: t.Verbs(), Token: strconv.FormatUint(t.Token(), 10), Lines: brief(all.Lines)}
+	description := t.Describe()
+	r := row{Verbs: t.Verbs(), Token: strconv.FormatUint(t.Token(), 10), Lines: brief(description.Lines)}
 	if t.Kind == overview.Partitions {
-		all.Lists = all.Lists[:1] // the replicas
+		description.Lists = description.Lists[:1] // the list of replicas, without the list of partitions
 	}
-	for _, l := range all.Lists {
+	for _, l := range description.Lists {
 		if len(l.Rows) == 0 {
 			continue
 		}
 		if l.More = max(0, len(l.Rows)-maxRows); l.More > 0 {
 			l.Rows = l.Rows[:maxRows]
 		}
-		for i, one := range l.Rows {
-			l.Rows[i].Cells = brief(one.Cells)
+		for i, r := range l.Rows {
+			l.Rows[i].Cells = brief(r.Cells)
 		}
 		r.Lists = append(r.Lists, l)
 	}
@@ -74,6 +74,7 @@ func shorten(text string) string {
 	return string(bytes.ToValidUTF8([]byte(text[:maxText]), nil)) + "…"
 }
 
+// squaresOf returns the rows of a list as squares. The text of a square begins with the first two cells.
 func squaresOf(l overview.List) (all []square) {
 	for _, r := range l.Rows {
 		text := ""

@@ -14,15 +14,15 @@ import (
 
 const (
 	searchInterval = 10 * time.Second
-	searchShare    = 50 // searches take at most this part of the time
+	searchShare    = 50 // the pause between searches is at least so many times as long as they take
 )
 
-// searchAll searches for the names of all kinds, again and again. It soon repeats a failed search.
+// searchAll searches for the names of all kinds, again and again. It repeats a failed search after probeInterval.
 func (r *run) searchAll(ctx context.Context) {
 	var next time.Time // next search of all kinds
 	for all := true; ; all = !time.Now().Before(next) {
-		busy := time.Duration(0) // without outages, which must not delay the next search
-		broken := false
+		busy := time.Duration(0) // duration of the searches, without outages, which must not delay the next search
+		failed := false
 		for k := range overview.Kinds {
 			r.mu.Lock()
 			again := all || r.failed[key{kind: k}].err != nil
@@ -30,19 +30,19 @@ func (r *run) searchAll(ctx context.Context) {
 			if again {
 				took, err := r.searchNames(ctx, k)
 				busy += took
-				broken = broken || err != nil
+				failed = failed || err != nil
 			}
 		}
-		if all || !broken {
+		if all || !failed {
 			took, err := r.readMarks(ctx)
 			busy += took
-			broken = broken || err != nil
+			failed = failed || err != nil
 		}
 		if all {
 			next = time.Now().Add(max(searchInterval, searchShare*busy))
 		}
 		wait := time.Until(next)
-		if broken {
+		if failed {
 			wait = min(wait, probeInterval)
 		}
 		select {
@@ -55,7 +55,7 @@ func (r *run) searchAll(ctx context.Context) {
 	}
 }
 
-// searchNames searches for the names of a kind, and returns for how long it has kept Redis busy.
+// searchNames searches for the names of a kind, and returns how long it has kept Redis busy.
 func (r *run) searchNames(ctx context.Context, k overview.Kind) (busy time.Duration, err error) {
 	began := time.Now()
 	last := began
@@ -88,7 +88,7 @@ func (r *run) searchNames(ctx context.Context, k overview.Kind) (busy time.Durat
 	return busy, err
 }
 
-// readMarks reads the marks of all jobs if a view shows their list. The error is temporary.
+// readMarks reads the marks of all jobs if a view shows their list. It returns only a temporary error.
 func (r *run) readMarks(ctx context.Context) (took time.Duration, err error) {
 	r.mu.Lock()
 	needed := false

@@ -13,7 +13,7 @@ import (
 
 const (
 	checkInterval = time.Second     // between two checks of the state
-	maxSilence    = 5 * time.Second // between two frames without a change
+	maxSilence    = 5 * time.Second // between two frames, even without a change
 	writeTimeout  = 10 * time.Second
 )
 
@@ -45,7 +45,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	if fromOtherSite(r) { // it could not read the events, but use up all streams
+	if fromOtherSite(r) { // another site could not read the events, but could use up all streams
 		http.Error(w, "statusz: streams are only for the page itself", http.StatusForbidden)
 		return
 	}
@@ -69,7 +69,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				return
 			}
-			// A browser that does not read is disconnected. A server may lack deadlines.
+			// A browser that does not read is disconnected, unless the server has no deadlines.
 			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
 			if _, err := w.Write(append(append([]byte("data: "), data...), "\n\n"...)); err != nil {
 				return
@@ -106,7 +106,7 @@ func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 		if !s.sections || s.lists[k] != l {
 			f.Sections[k.String()] = section
 			s.lists[k] = l
-			// The browser has dropped the other rows.
+			// The browser has dropped the rows of all other names.
 			maps.DeleteFunc(s.items, func(at key, _ *item) bool { return at.kind == k && !slices.Contains(section.Names, at.name) })
 		}
 		for _, name := range section.Names {

@@ -19,7 +19,7 @@ type list struct {
 
 const (
 	pageSize  = 25
-	maxFilter = 200 // bytes, as in the longest name
+	maxFilter = 200 // bytes; no name is longer
 )
 
 // A view is what one browser shows.
@@ -50,6 +50,7 @@ func parseView(query url.Values) *view {
 	return v
 }
 
+// A section is the part of a list that a view shows.
 type section struct {
 	State string   `json:"state"` // "searching", "found" or "failed"
 	Error string   `json:"error,omitempty"`
