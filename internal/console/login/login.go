@@ -1,5 +1,5 @@
-// Package login makes the options of the programs for Redis from a URL, passwords and certificates, and loads the
-// certificates for their TLS connections.
+// Package login makes the options for Redis from a URL, passwords and certificates, for noonctl and the lottery. It also
+// loads the certificates of their other TLS connections.
 package login
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// A Login has the user, the passwords and the files that are not in the URL. They are not percent-encoded.
+// A Login has the user, the passwords and the files that are not in the URL. The texts are not percent-encoded.
 type Login struct {
 	User, Password, SentinelPassword string
 	Files                            Files
@@ -95,6 +95,7 @@ func (f Files) Apply(config *tls.Config) error {
 	return nil
 }
 
+// pair reads the client certificate and its key.
 func (f Files) pair() (*tls.Certificate, error) {
 	if _, err := os.ReadFile(f.Cert); err != nil {
 		return nil, err

@@ -13,32 +13,32 @@ const (
 	// capacity is the size in bytes from which a Buffer drops output.
 	capacity = 1 << 20
 
-	// stallTimeout is the time without progress of the stream after which a Waiting writer drops, too.
+	// stallTimeout is the time without progress of the stream after which a writer of Waiting drops output, too.
 	stallTimeout = time.Second
 
-	// pieceSize limits the bytes of one write to the stream. Pipes do not split a write of this size, and the Buffer
-	// notices the progress of a slow reader after each.
+	// pieceSize limits the bytes of one write to the stream. Pipes do not split a write of this size, and after each
+	// write the Buffer notices the progress of a slow reader.
 	pieceSize = 4096
 )
 
 // A Buffer writes to a stream in a goroutine of its own, so that its users do not wait for a stream that nobody
-// reads. It drops output that does not fit or that the stream refuses, and writes the number of dropped bytes to the
-// stream when the stream accepts a write again.
+// reads. It drops output that does not fit or that the stream refuses. When the stream accepts a write again, the
+// Buffer writes a notice with the number of dropped bytes.
 type Buffer struct {
 	stream io.Writer
 
 	mu       sync.Mutex
 	pieces   []piece
 	size     int           // bytes of the pieces
-	missed   int           // dropped bytes that no piece reports
+	missed   int           // dropped bytes that no notice reports yet
 	dropped  int           // all dropped bytes
 	writing  bool          // the goroutine runs
-	failed   bool          // result of the last write
+	failed   bool          // the last write failed
 	progress time.Time     // end of the last write, or start of the goroutine
 	written  chan struct{} // closed and replaced after each write
 }
 
-// A piece is part of a write, or a notice.
+// A piece is part of what a user has written, or a notice.
 type piece struct {
 	text    []byte
 	reports int // dropped bytes, in a notice
@@ -83,18 +83,18 @@ func (w waiting) Write(p []byte) (int, error) {
 
 // Flush waits until the Buffer is empty, or ctx ends.
 func (b *Buffer) Flush(ctx context.Context) {
-	const long = time.Hour
+	const unlimited = time.Hour // the next write ends the wait
 	for b.awaitWrite(ctx, func() time.Duration {
 		if b.writing {
-			return long
+			return unlimited
 		}
 		return 0
 	}) {
 	}
 }
 
-// awaitWrite waits for the next write to the stream, at most for the result of timeout. It returns false if the result
-// is not positive, or if ctx has ended.
+// awaitWrite waits for the next write to the stream, at most for the result of timeout, which it calls with b.mu locked.
+// It returns false at once if the result is not positive, or if ctx has ended.
 func (b *Buffer) awaitWrite(ctx context.Context, timeout func() time.Duration) bool {
 	b.mu.Lock()
 	wait, written := timeout(), b.written
@@ -137,7 +137,7 @@ func (b *Buffer) add(p piece) {
 	b.size += len(p.text)
 	if !b.writing {
 		b.writing, b.progress = true, time.Now()
-		go b.write() // Flush waits for it
+		go b.write() // Flush waits for its end
 	}
 }
 
@@ -165,5 +165,5 @@ func (b *Buffer) write() {
 		close(b.written)
 		b.written = make(chan struct{})
 	}
-	b.pieces, b.writing = nil, false // under the lock of the last write, which Flush notices
+	b.pieces, b.writing = nil, false // b.mu is locked since the last write, so Flush sees both together
 }

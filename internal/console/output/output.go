@@ -1,5 +1,5 @@
-// Package output reports lost output of a program, for example because the disk is full. It also has
-// the version that programs print.
+// Package output reports lost output of a program: output is lost if the disk is full, for example. It
+// also has the version that programs print.
 package output
 
 import (

@@ -17,7 +17,7 @@ type Action struct {
 	Verb string // one of Verbs
 	Name string
 
-	Run     singleton.RunID // rerun and cancel; zero for the last ended run, and all running runs
+	Run     singleton.RunID // rerun: zero for the last ended run; cancel: zero for all runs that have begun
 	ID      string          // trigger and cancel: ID of a run at an instant
 	At      time.Time       // trigger with an ID
 	Payload string          // trigger with an ID

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A Cell is one fact about a thing: a label, and a text or an instant. A Cell without both does not apply.
+// A Cell is one fact about a thing: a label, and a text or an instant. A Cell without text and instant is not shown.
 type Cell struct {
 	Label string `json:"l"`
 	Text  string `json:"t,omitempty"`
 	At    int64  `json:"at,omitempty"` // ms since 1970, by the server's clock
-	Of    int64  `json:"of,omitempty"` // length in ms of the lease that ends At
+	Of    int64  `json:"of,omitempty"` // length in ms of the lease that ends at At
 	Class string `json:"c,omitempty"`  // style on the page
 }
 
@@ -41,7 +41,7 @@ type Description struct {
 	Lists []List `json:"lists"`
 }
 
-// cell returns a Cell, which does not apply if the value is zero.
+// cell returns a Cell, which is not shown if the value is zero.
 func cell(label string, value any, class ...string) Cell {
 	c := Cell{Label: label, Class: strings.Join(class, " ")}
 	switch v := value.(type) {
@@ -57,7 +57,7 @@ func cell(label string, value any, class ...string) Cell {
 		if v > 0 {
 			c.Text = Span(v)
 		}
-	case time.Time: // shown relative to now
+	case time.Time: // Relative shows its distance from now; Instant(v) is a fixed text
 		c.At = max(0, v.UnixMilli())
 	}
 	return c
@@ -73,8 +73,8 @@ func either(condition bool, yes, no string) string {
 // listOf returns a List with a row for each element.
 func listOf[T any](title string, all []T, cells func(T) []Cell) List {
 	l := List{Title: title}
-	for _, one := range all {
-		l.Rows = append(l.Rows, Row{Cells: cells(one)})
+	for _, element := range all {
+		l.Rows = append(l.Rows, Row{Cells: cells(element)})
 	}
 	return l
 }
@@ -125,7 +125,7 @@ func Span(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
-	for _, zero := range []string{"m0s", "h0m"} { // units that say nothing
+	for _, zero := range []string{"m0s", "h0m"} { // 5m0s becomes 5m
 		if strings.HasSuffix(text, zero) {
 			text = text[:len(text)-2]
 		}

@@ -59,8 +59,8 @@ func (t Thing) Row() []Cell {
 	}
 }
 
-// expires returns the end of a lease. Now and the TTL are rounded to ms, and the end of a lease that is not
-// renewed must not move.
+// expires returns the end of a lease, rounded to 100 ms. Now and the TTL are rounded to ms, so the exact sum would move
+// with each read although the lease is not renewed.
 func (t Thing) expires(left time.Duration) Cell {
 	if left <= 0 {
 		return cell("expires", "")
@@ -68,9 +68,9 @@ func (t Thing) expires(left time.Duration) Cell {
 	return cell("expires", t.Now.Add(left).Round(100*time.Millisecond))
 }
 
-// Describe returns the Description of the thing. Of a job, Details has more.
+// Describe returns the Description of the thing. The Details of a job have more.
 func (t Thing) Describe() Description {
-	row := t.Row() // for elections and locks, its last cell counts a list
+	row := t.Row() // for elections and locks, its last cell is the length of a list, and left out here
 	switch t.Kind {
 	case Elections:
 		e := t.Election
@@ -187,7 +187,7 @@ func serverCells(v lockcore.ServerView) []Cell {
 	case !v.Member || v.Waits > 0:
 		state = "grants nothing yet"
 	}
-	for _, h := range v.Holders { // or a try to acquire the lock
+	for _, h := range v.Holders { // at most one, which may also be an attempt without a majority
 		holder = HolderName(h.Identity)
 	}
 	return []Cell{

@@ -9,8 +9,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// overdueAfter is the time from the end of a job's TTL until a due tick counts as overdue. During the TTL, its replicas
-// may wait for a dead one.
+// overdueAfter is the time after a job's TTL from which a due tick counts as overdue. During the TTL, the job's replicas
+// may wait for a dead replica.
 const overdueAfter = 5 * time.Second
 
 // A Mark has the properties by which jobs are filtered and sorted.
@@ -26,7 +26,7 @@ func MarkOf(st singleton.Status) Mark {
 	waits := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return len(o.Attempts) > 0 && !o.NotBefore.IsZero() })
 	return Mark{
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
-		// During a run, and the pauses between its attempts, the next tick may wait for its end.
+		// During a run, and in the pauses between its attempts, the next tick may wait for the end of the run.
 		Overdue: !st.Paused && !running && !waits && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+overdueAfter,
 		Running: running,
 		Paused:  st.Paused, Alone: st.Replicas == 0,
@@ -54,7 +54,7 @@ var Orders = map[string]func(a, b Mark) int{
 	},
 }
 
-// urgency returns a rank: the first job needs attention most.
+// urgency returns a rank. The job with the lowest rank needs attention most.
 func urgency(m Mark) int {
 	return slices.Index([]bool{m.Failing, m.Overdue, m.Running, m.Alone, true}, true)
 }
@@ -72,8 +72,8 @@ func Count(marks map[string]Mark) map[string]int {
 	return counts
 }
 
-// Choose returns the names of the jobs in a state, in an order. An empty or unknown state chooses all jobs, and an empty
-// or unknown order keeps theirs. Jobs without a Mark are in no state.
+// Choose returns the names of the jobs in a state, in an order. An empty or unknown state chooses all jobs. An empty or
+// unknown order keeps the order of names. Jobs without a Mark are in no state.
 func Choose(names []string, marks map[string]Mark, state, order string) []string {
 	if fits := States[state]; fits != nil {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {

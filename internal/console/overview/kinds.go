@@ -1,6 +1,6 @@
 // Package overview lists, reads, describes, sorts and changes locks, elections, jobs and partitions for noonctl and the
-// status page. Both lay out its Cells, and add no labels and texts. It uses only the public API of the packages that it
-// imports.
+// status page. Both lay out the Cells, and add no labels and texts. Package overview uses only the public API of the
+// packages that it imports.
 package overview
 
 import (
@@ -73,22 +73,22 @@ func (k Kind) Watch(ctx context.Context, client *lockcore.Client, name string) (
 	}
 }
 
-// Each calls f for all elements, with up to limit calls at the same time. After an error, it calls f no more, ends the
-// contexts of the other calls, and returns the error.
-func Each[T any](ctx context.Context, limit int, all []T, f func(ctx context.Context, i int, one T) error) error {
+// Each calls f for all elements, with up to limit calls at the same time. After an error, Each begins no further calls,
+// ends the contexts of the other calls, and returns the error.
+func Each[T any](ctx context.Context, limit int, all []T, f func(ctx context.Context, i int, element T) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var once sync.Once
 	var failure error
 	var calls sync.WaitGroup
 	slots := make(chan struct{}, limit)
-	for i, one := range all {
+	for i, element := range all {
 		if slots <- struct{}{}; ctx.Err() != nil {
 			break
 		}
 		calls.Go(func() {
 			defer func() { <-slots }()
-			if err := f(ctx, i, one); err != nil {
+			if err := f(ctx, i, element); err != nil {
 				once.Do(func() { failure = err })
 				stop()
 			}

@@ -82,7 +82,7 @@ func Runs(all []singleton.HistoryEntry) List {
 		}
 		if !e.Start.IsZero() && !e.End.IsZero() && len(e.Attempts) > 0 {
 			row.Took = new(took(e.Start, e.End).Milliseconds())
-			// If the list has an older run of the tick, an operator has requested this one later.
+			// A run that an operator has requested again is not late: the list has an older run of its tick.
 			if !slices.ContainsFunc(all[i+1:], func(o singleton.HistoryEntry) bool { return o.RunID == e.RunID }) {
 				row.Late = new(max(0, cmp.Or(e.Attempts[0].Start, e.Start).Sub(e.Tick).Milliseconds()))
 			}

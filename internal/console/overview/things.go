@@ -22,11 +22,11 @@ type Thing struct {
 	Kind Kind
 	Name string
 
-	// Now is the time of the server. For sets, elections without a leader, and locks of a quorum, it is the time of
+	// Now is the time of the server. For sets, elections without a leader, and locks of a quorum, Now is the time of
 	// this machine.
 	Now time.Time
 
-	// Only the field of the kind is set.
+	// Only the one of these fields that belongs to Kind is set.
 	Election Election
 	Set      Set
 	Job      *singleton.Status // nil without a ledger
@@ -43,8 +43,8 @@ type Election struct {
 	Acquired   time.Time               `json:"acquired,omitzero"`
 	Renewed    time.Time               `json:"renewed,omitzero"`
 	Released   time.Time               `json:"released,omitzero"`
-	Lease      int64                   `json:"lease_ms,omitempty"` // whole length
-	Left       int64                   `json:"left_ms,omitempty"`
+	Lease      int64                   `json:"lease_ms,omitempty"` // duration from a renewal to the end
+	Left       int64                   `json:"left_ms,omitempty"`  // time until the end
 	Metadata   map[string]string       `json:"metadata,omitempty"`
 	Asked      *election.ResignRequest `json:"asked,omitempty"`
 	Candidates []election.Candidate    `json:"candidates"`
@@ -173,15 +173,15 @@ func (t Thing) Data() any {
 }
 
 func (t Thing) state() Cell {
-	none := 0 // partitions without a leader
+	leaderless := 0 // partitions without a leader; they sort first
 	if shares := t.Set.Replicas; len(shares) > 0 && shares[0].Identity == "" {
-		none = shares[0].Leads
+		leaderless = shares[0].Leads
 	}
 	switch {
 	case t.Kind == Jobs:
 		return jobState(*t.Job)
-	case none > 0:
-		return cell("state", fmt.Sprintf("%d without a leader", none), "chip bad")
+	case leaderless > 0:
+		return cell("state", fmt.Sprintf("%d without a leader", leaderless), "chip bad")
 	case t.Election.Granted != "":
 		return cell("state", "beginning", "chip")
 	case t.Kind == Elections && t.Election.Leader == "":
