@@ -26,11 +26,10 @@ type Callbacks struct {
 	// Required.
 	OnStoppedLeading func()
 
-	// OnNewLeader is called with the identity of a new leader, this replica included.
-	// Calls are in order, never overlap, and never repeat the identity of the call
-	// before. If leaders change while a call runs, the next call gets only the latest
-	// identity. A slow call delays no leadership. Before Run returns, it waits for an
-	// unfinished call, for at most ShutdownTimeout. Optional.
+	// OnNewLeader is called with the identity of a new leader, this replica included. Calls are in order, never
+	// overlap, and never repeat the identity of the call before. If leaders change while a call runs, the next call
+	// gets only the latest identity. A slow call delays no leadership. Before Run returns, it waits for an unfinished
+	// call, for at most ShutdownTimeout. Optional.
 	OnNewLeader func(identity string)
 }
 
@@ -42,11 +41,9 @@ type Config struct {
 	// milliseconds.
 	LeaseDuration time.Duration
 
-	// RenewDeadline is how long after its last renewal a leader continues if the
-	// server does not answer. It must be less than LeaseDuration by more than the
-	// margin for clocks that run at different rates, 1 % of LeaseDuration + 2 ms.
-	// The work must stop between RenewDeadline and LeaseDuration. Default two thirds
-	// of LeaseDuration: 10 s.
+	// RenewDeadline is how long after its last renewal a leader continues if the server does not answer. It must be
+	// less than LeaseDuration by more than the margin for clocks that run at different rates, 1 % of LeaseDuration +
+	// 2 ms. The work must stop between RenewDeadline and LeaseDuration. Default two thirds of LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
 	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of
@@ -56,12 +53,11 @@ type Config struct {
 	// two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
-	// DrainTimeout is how long OnStartedLeading may take to return after its
-	// context was ended by Run's context, Resign or TransferTo. The
-	// lease is renewed until the callback has returned or DrainTimeout is over. Then
-	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then
-	// on, only the token distinguishes the writes of the two replicas. Default 0: no limit. Then two
-	// replicas never lead at the same time, and Check fails when the callback takes long.
+	// DrainTimeout is how long OnStartedLeading may take to return after its context was ended by Run's context,
+	// Resign or TransferTo. The lease is renewed until the callback has returned or DrainTimeout is over. Then
+	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then on, only the token
+	// distinguishes the writes of the two replicas. Default 0: no limit. Then two replicas never lead at the same
+	// time, and Check fails when the callback takes long.
 	DrainTimeout time.Duration
 
 	// ShutdownTimeout is how long Run may take to return after its context has ended,

@@ -129,9 +129,8 @@
 //
 // # The record
 //
-// HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
-// fields. The record is for information only; the lock decides. The record names the leader about one round trip
-// after the work has begun.
+// HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its fields. The record is for
+// information only; the lock decides. The record names the leader about one round trip after the work has begun.
 //
 // # Rights
 //

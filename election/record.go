@@ -125,8 +125,7 @@ func (r LeaderRecord) sameTerm(o LeaderRecord) bool {
 		request(r) == request(o)
 }
 
-// olderThan reports whether the other record has a later term, the end of the same term, or
-// a later renewal.
+// olderThan reports whether the other record has a later term, the end of the same term, or a later renewal.
 func (r LeaderRecord) olderThan(o LeaderRecord) bool {
 	return cmp.Or(cmp.Compare(r.Token, o.Token), r.Released.Compare(o.Released), r.Renewed.Compare(o.Renewed)) < 0
 }

@@ -27,13 +27,12 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 	return le.election.opError("resign", err)
 }
 
-// TransferTo hands leadership over to the first candidate with the identity. It moves this
-// candidate to the head of the queue and then resigns like Resign. If no candidate has the
-// identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
-// drains, no other candidate passes the chosen one, not even a candidate that rejoins with an older
-// position. Only a later TransferTo puts another candidate first. If the chosen candidate does not
-// answer within a second of the release, the next candidate leads. If the server does not answer, TransferTo does not
-// resign.
+// TransferTo hands leadership over to the first candidate with the identity. It moves this candidate to the head of
+// the queue and then resigns like Resign. If no candidate has the identity, the error is ErrNoCandidate, and this
+// replica remains the leader. While the work drains, no other candidate passes the chosen one, not even a candidate
+// that rejoins with an older position. Only a later TransferTo puts another candidate first. If the chosen candidate
+// does not answer within a second of the release, the next candidate leads. If the server does not answer, TransferTo
+// does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	t, err := le.leading()
 	if err == nil {

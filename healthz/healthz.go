@@ -181,8 +181,7 @@ func Staleness(name string, last func() time.Time, maxAge time.Duration) Checker
 	}}
 }
 
-// A sharedCheck is a Checker and its call in progress. Requests share the
-// call, so a check that hangs is called once.
+// A sharedCheck is a Checker and its call in progress. Requests share the call, so a check that hangs is called once.
 type sharedCheck struct {
 	Checker
 	mu      sync.Mutex

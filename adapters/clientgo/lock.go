@@ -222,11 +222,10 @@ func (l *Lock) Identity() string { return l.identity }
 // Describe returns the name of the lock for the elector's logs.
 func (l *Lock) Describe() string { return "redis/" + l.name }
 
-// Bind returns a context that is done when parent is done or when the leadership ends,
-// whichever comes first. The leadership ends LeaseDuration, less a margin of 1 % and 2 ms,
-// after the last successful write of the record was sent. Other candidates may lead only after
-// that. The leadership ends earlier if another candidate has written the record, if the record was
-// lost, and before a release is sent.
+// Bind returns a context that is done when parent is done or when the leadership ends, whichever comes first. The
+// leadership ends LeaseDuration, less a margin of 1 % and 2 ms, after the last successful write of the record was
+// sent. Other candidates may lead only after that. The leadership ends earlier if another candidate has written the
+// record, if the record was lost, and before a release is sent.
 //
 // The Err of the context reads the clock, so it is correct even if the process was paused
 // and no timer has fired yet. In contrast, client-go's own context lasts until the elector

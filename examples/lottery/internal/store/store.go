@@ -28,9 +28,8 @@ type Store struct {
 	Once    *sqlonce.Once // its transaction writes draws
 }
 
-// Open connects, and creates the tables that are missing. All replicas may call Open at once. It does not
-// retry. The database ends the transaction of a frozen replica after about one lease, because another
-// replica takes over then.
+// Open connects, and creates the tables that are missing. All replicas may call Open at once. It does not retry. The
+// database ends the transaction of a frozen replica after about one lease, because another replica takes over then.
 func Open(ctx context.Context, at Address, lease time.Duration) (*Store, error) {
 	s, err := at.connect(false, sqlonce.Config{IdleTimeout: max(lease.Round(time.Second), time.Second)})
 	if err != nil {
