@@ -53,8 +53,7 @@ type examination struct {
 	checks []Check // checks of Sentinels, or of all servers together
 }
 
-// findNodes finds all servers. It sends requests only to a cluster or to Sentinels, and compares the answers of the
-// Sentinels.
+// findNodes finds all servers. It asks only a cluster or Sentinels, and compares the answers of the Sentinels.
 func (e *examination) findNodes(ctx context.Context) error {
 	servers, views, err := lock.Of(e.client).Servers(ctx, e.cfg.Timeout)
 	for _, v := range views {

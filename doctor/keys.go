@@ -128,8 +128,7 @@ func (s *search) read(ctx context.Context, keys []any) {
 	}
 }
 
-// judgeKey collects a foreign or an endless key, and counts its schema. value contains the schema, or is nil if the
-// schema is unknown.
+// judgeKey collects a foreign or an endless key, and counts its schema. value has the schema, or is nil if unknown.
 func (s *search) judgeKey(key, part string, kind, ttl, value any) {
 	declared, endless := s.parts[part], ttl == int64(-1)
 	known := declared.Schema != "" && value != nil

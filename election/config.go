@@ -10,20 +10,17 @@ import (
 	"github.com/noonlock/noonlock/internal/lock"
 )
 
-// Callbacks are the functions that a LeaderElector calls. OnStartedLeading and
-// OnStoppedLeading run on Run's goroutine, one after the other. OnNewLeader runs on
-// another goroutine.
+// Callbacks are the functions that a LeaderElector calls. OnStartedLeading and OnStoppedLeading run on Run's
+// goroutine, one after the other. OnNewLeader runs on another goroutine.
 type Callbacks struct {
-	// OnStartedLeading is called when this replica leads. Its context is done when
-	// leadership ends; context.Cause returns the reason, and lockcore.FromContext the lease
-	// with the fencing token. If the callback returns before that, this replica resigns, and
-	// campaigns again after a pause. No other replica leads before OnStartedLeading has returned,
-	// unless the lease is lost or DrainTimeout is over. Required.
+	// OnStartedLeading is called when this replica leads. Its context is done when leadership ends; context.Cause
+	// returns the reason, and lockcore.FromContext the lease with the fencing token. If the callback returns before
+	// that, this replica resigns, and campaigns again after a pause. No other replica leads before OnStartedLeading
+	// has returned, unless the lease is lost or DrainTimeout is over. Required.
 	OnStartedLeading func(ctx context.Context)
 
-	// OnStoppedLeading is called once after each OnStartedLeading has
-	// returned and leadership is released. Another replica may lead by then.
-	// Required.
+	// OnStoppedLeading is called once after each OnStartedLeading has returned and leadership is released. Another
+	// replica may lead by then. Required.
 	OnStoppedLeading func()
 
 	// OnNewLeader is called with the identity of a new leader, this replica included. Calls are in order, never
@@ -36,9 +33,8 @@ type Callbacks struct {
 // Config configures a LeaderElector. Its zero value is a working default. All replicas
 // should use the same durations. The identity of a replica, the Logger and the metrics come from its Client.
 type Config struct {
-	// LeaseDuration is how long the other replicas wait for a leader that died, counted
-	// from its last renewal. Default 15 s; from 100 ms to 24 h, in whole
-	// milliseconds.
+	// LeaseDuration is how long the other replicas wait for a leader that died, counted from its last renewal.
+	// Default 15 s; from 100 ms to 24 h, in whole milliseconds.
 	LeaseDuration time.Duration
 
 	// RenewDeadline is how long after its last renewal a leader continues if the server does not answer. It must be
@@ -46,11 +42,10 @@ type Config struct {
 	// 2 ms. The work must stop between RenewDeadline and LeaseDuration. Default two thirds of LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of
-	// RetryPeriod, and an unanswered renewal after half of the time left until RenewDeadline, but
-	// not before 10 ms have passed. RetryPeriod must be less than RenewDeadline/1.2 and at
-	// most LeaseDuration/2. It does not delay candidates, because they do not poll. Default
-	// two fifteenths of LeaseDuration: 2 s.
+	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of RetryPeriod, and
+	// an unanswered renewal after half of the time left until RenewDeadline, but not before 10 ms have passed.
+	// RetryPeriod must be less than RenewDeadline/1.2 and at most LeaseDuration/2. It does not delay candidates,
+	// because they do not poll. Default two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
 	// DrainTimeout is how long OnStartedLeading may take to return after its context was ended by Run's context,
@@ -60,10 +55,9 @@ type Config struct {
 	// time, and Check fails when the callback takes long.
 	DrainTimeout time.Duration
 
-	// ShutdownTimeout is how long Run may take to return after its context has ended,
-	// whether or not the server answers, if OnStartedLeading returns when its context is
-	// done. Run waits for a callback that takes longer, and then has a fifth of
-	// ShutdownTimeout to release leadership. Default 10 s.
+	// ShutdownTimeout is how long Run may take to return after its context has ended, whether or not the server
+	// answers, if OnStartedLeading returns when its context is done. Run waits for a callback that takes longer, and
+	// then has a fifth of ShutdownTimeout to release leadership. Default 10 s.
 	ShutdownTimeout time.Duration
 
 	// Healthy is called at the start of Run, and RetryPeriod after each call has returned, on a goroutine of its own, beside
@@ -76,8 +70,7 @@ type Config struct {
 	// the next Run until it has returned. Default: none.
 	Healthy func(ctx context.Context) error
 
-	// Once makes Run return when its first leadership has ended, for whatever reason.
-	// Default: Run campaigns again.
+	// Once makes Run return when its first leadership has ended, for whatever reason. Default: Run campaigns again.
 	Once bool
 
 	// Metadata is stored in the record while this replica leads, for example an address or

@@ -13,8 +13,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A LeaderElector campaigns for leadership on behalf of one replica. It is safe for
-// concurrent use.
+// A LeaderElector campaigns for leadership on behalf of one replica. It is safe for concurrent use.
 type LeaderElector struct {
 	name      string
 	callbacks Callbacks
@@ -89,17 +88,15 @@ func (le *LeaderElector) Ready() error {
 	return nil
 }
 
-// current returns the term of this replica, or nil.
 func (le *LeaderElector) current() *term {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	return le.term
 }
 
-// Leader returns the identity of the leader that this replica observed last. It is
-// empty if no replica leads, or before the first observation. It is updated while Run is
-// running, and is this replica's own identity while it leads. The leader may have died since;
-// Election.Record asks the server.
+// Leader returns the identity of the leader that this replica observed last. It is empty if no replica leads, or
+// before the first observation. It is updated while Run is running, and is this replica's own identity while it
+// leads. The leader may have died since; Election.Record asks the server.
 func (le *LeaderElector) Leader() string {
 	le.mu.Lock()
 	defer le.mu.Unlock()

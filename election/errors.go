@@ -28,8 +28,7 @@ var (
 	// does not name the leader yet.
 	ErrNoLeader = errors.New("election: no replica leads")
 
-	// ErrTermOver is the error of Election.Resign and Election.TransferTo if the term with the
-	// given token is over.
+	// ErrTermOver is the error of Election.Resign and Election.TransferTo if the term with the given token is over.
 	ErrTermOver = errors.New("election: the term is over")
 
 	// ErrResigned is the cause of a leader's context after OnStartedLeading has returned, and after

@@ -29,9 +29,8 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 }
 
 // TransferTo is like Resign, but asks the leader to hand leadership over to the first candidate with the identity, as
-// LeaderElector.TransferTo does. If no candidate has the identity, the
-// error is ErrNoCandidate. If the candidate leaves before the leader reads the request, the
-// leader logs that and continues to lead.
+// LeaderElector.TransferTo does. If no candidate has the identity, the error is ErrNoCandidate. If the candidate
+// leaves before the leader reads the request, the leader logs that and continues to lead.
 func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
 	var all []Candidate

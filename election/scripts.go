@@ -36,8 +36,7 @@ func load(files fs.FS) (*scripts, error) {
 
 type needs = lock.Declared[rights]
 
-// rights declares what elections need on a server.
-type rights struct{}
+type rights struct{} // declares what elections need on a server
 
 func (rights) Needs() lock.Needs {
 	return lock.Needs{

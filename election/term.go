@@ -115,7 +115,6 @@ func (t *term) resign(cause error) {
 	t.stop(cause)
 }
 
-// wait waits for the release.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.released:

@@ -66,7 +66,6 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	return h, nil
 }
 
-// check returns the check with a name, or nil.
 func (h *Handler) check(name string) *sharedCheck {
 	for _, c := range h.checks {
 		if c.Name == name {
@@ -161,10 +160,9 @@ func Ready(name string, ready func() error) Checker {
 	return Checker{name, func(context.Context) error { return ready() }}
 }
 
-// Staleness fails when the last success is older than maxAge. It also fails if the last
-// success is more than maxAge in the future, which means that a clock is wrong. Use it
-// neither for liveness nor for readiness: a job that fails on every replica is no reason to
-// restart a replica or to remove it from a load balancer.
+// Staleness fails when the last success is older than maxAge. It also fails if the last success is more than maxAge
+// in the future, which means that a clock is wrong. Use it neither for liveness nor for readiness: a job that fails
+// on every replica is no reason to restart a replica or to remove it from a load balancer.
 func Staleness(name string, last func() time.Time, maxAge time.Duration) Checker {
 	return Checker{name, func(context.Context) error {
 		at := last()

@@ -30,9 +30,8 @@ type Config struct {
 	Operator func(*http.Request) string
 }
 
-// Handler returns the page about everything that the Client can list. The Page sends nothing until a
-// browser opens it. Mount it at a path that ends with a slash. The error is a
-// *noonlock.ConfigError.
+// Handler returns the page about everything that the Client can list. The Page sends nothing until a browser opens
+// it. Mount it at a path that ends with a slash. The error is a *noonlock.ConfigError.
 func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "statusz", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}

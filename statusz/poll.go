@@ -221,8 +221,7 @@ func (r *run) row(ctx context.Context, t *thing) (found row, left time.Duration,
 // squares returns the ended and the open runs of a job. It reads the history if the history may have changed.
 func (r *run) squares(ctx context.Context, t *thing, st singleton.Status) (all []square, err error) {
 	old := t.status
-	// If the messages of a run that begins and ends between two reads are lost, the status shows nothing of it. So the
-	// history is also read after readInterval.
+	// After readInterval, the history may have a run that the status does not show, and whose messages were lost.
 	if t.changed || time.Since(t.historyRead) >= readInterval || !st.LastSuccess.Equal(old.LastSuccess) || !st.Next.Equal(old.Next) ||
 		st.Schedule != old.Schedule || len(st.Open) != len(old.Open) {
 		job, err := singleton.NewJob(r.client, t.name)

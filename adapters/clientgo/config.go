@@ -19,9 +19,8 @@ type Config struct {
 	// 6 RequestTimeouts should be less than LeaseDuration; see the package comment.
 	RequestTimeout time.Duration
 
-	// EventRecorder receives "<identity> became leader" and "<identity> stopped leading", about a
-	// Lease with the lock's name in the namespace "default", which need not exist. By default there
-	// are no events.
+	// EventRecorder receives "<identity> became leader" and "<identity> stopped leading", about a Lease with the
+	// lock's name in the namespace "default", which need not exist. By default there are no events.
 	EventRecorder resourcelock.EventRecorder
 }
 

@@ -1,6 +1,5 @@
-// Package clientgo stores the record of client-go's leader election in Redis. It implements
-// resourcelock.Interface for client-go's LeaderElector and for software that uses it, such as
-// controller-runtime's manager.
+// Package clientgo stores the record of client-go's leader election in Redis. It implements resourcelock.Interface
+// for client-go's LeaderElector and for software that uses it, such as controller-runtime's manager.
 //
 //	lock, err := clientgo.NewLock(client, "kube-system/controller", clientgo.Config{})
 //
@@ -13,22 +12,19 @@
 //
 // # What is guaranteed
 //
-// Create and Update are compare-and-set operations on the record that this Lock has read or
-// written last. Of several writes after the same read, one succeeds and all others are
-// Conflicts, even if requests or replies are lost, late or repeated. If the reply to a write
-// was lost, the next write recognizes it as this Lock's own. Every write changes the raw bytes
-// that Get returns; client-go uses them to detect that a leader is alive.
+// Create and Update are compare-and-set operations on the record that this Lock has read or written last. Of several
+// writes after the same read, one succeeds and all others are Conflicts, even if requests or replies are lost, late
+// or repeated. If the reply to a write was lost, the next write recognizes it as this Lock's own. Every write changes
+// the raw bytes that Get returns; client-go uses them to detect that a leader is alive.
 //
-// If another candidate uses the same identity, Get does not report that candidate's
-// record as this Lock's own. A Lock releases only its own record. The record is kept for a week
-// after its lease has expired, and then deleted. In this time LeaderTransitions continues to count
-// and the last leader can be read.
+// If another candidate uses the same identity, Get does not report that candidate's record as this Lock's own. A Lock
+// releases only its own record. The record is kept for a week after its lease has expired, and then deleted. In this
+// time LeaderTransitions continues to count and the last leader can be read.
 //
 // # What is not guaranteed
 //
-// This package guarantees nothing that client-go's elector does not guarantee. That elector
-// measures leases on the candidates' clocks and does not wait for OnStartedLeading to return.
-// In particular:
+// This package guarantees nothing that client-go's elector does not guarantee. That elector measures leases on the
+// candidates' clocks and does not wait for OnStartedLeading to return. In particular:
 //
 //   - Two candidates can lead at the same time if RetryPeriod and RenewDeadline together are
 //     longer than LeaseDuration, or if a process is paused beyond its lease. There is no

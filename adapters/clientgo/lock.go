@@ -27,9 +27,8 @@ import (
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// A Lock is a resourcelock.Interface for a record in Redis, for one elector. Its methods may be
-// called from any goroutine. It stores the version that was read last, so electors must not
-// share a Lock: both could lead.
+// A Lock is a resourcelock.Interface for a record in Redis, for one elector. Its methods may be called from any
+// goroutine. It stores the version that was read last, so electors must not share a Lock: both could lead.
 type Lock struct {
 	name     string
 	identity string
@@ -44,8 +43,7 @@ type Lock struct {
 // spaces and braces, such as "namespace/name". All candidates of an election use the same
 // name, each with its own Lock. NewLock sends nothing. An error is a *noonlock.ConfigError.
 //
-// The client must stay open while the lock is used. Closing the client does not release the
-// lock.
+// The client must stay open while the lock is used. Closing the client does not release the lock.
 func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
@@ -146,11 +144,10 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // error is a Conflict, even if the record was deleted. After an error that is
 // lockcore.ErrUnknown, the next Update succeeds whether or not this one was applied.
 //
-// A record without a holder is a release. If the record is not this Lock's own, the
-// error is lockcore.ErrNotHeld. This happens when an elector still acts as the leader
-// after another one has taken over, and then releases the record that it has just
-// read. The error is not a Conflict, after which client-go's elector would read and
-// release again in a loop until RenewDeadline.
+// A record without a holder is a release. If the record is not this Lock's own, the error is lockcore.ErrNotHeld.
+// This happens when an elector still acts as the leader after another one has taken over, and then releases the
+// record that it has just read. The error is not a Conflict, after which client-go's elector would read and release
+// again in a loop until RenewDeadline.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	if ler.HolderIdentity == "" {
 		l.mu.Lock()
@@ -227,22 +224,19 @@ func (l *Lock) Describe() string { return "redis/" + l.name }
 // sent. Other candidates may lead only after that. The leadership ends earlier if another candidate has written the
 // record, if the record was lost, and before a release is sent.
 //
-// The Err of the context reads the clock, so it is correct even if the process was paused
-// and no timer has fired yet. In contrast, client-go's own context lasts until the elector
-// has failed to renew for RenewDeadline. Contexts derived from the bound one do not read the
-// clock; they end slightly later.
+// The Err of the context reads the clock, so it is correct even if the process was paused and no timer has fired yet.
+// In contrast, client-go's own context lasts until the elector has failed to renew for RenewDeadline. Contexts
+// derived from the bound one do not read the clock; they end slightly later.
 //
-// The cause of the context (context.Cause) is lockcore.ErrLeaseExpired,
-// lockcore.ErrLeaseLost or lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has
-// not written the record yet.
+// The cause of the context (context.Cause) is lockcore.ErrLeaseExpired, lockcore.ErrLeaseLost or
+// lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has not written the record yet.
 //
 // Timers stop while a machine is suspended. The first request of the elector after a suspension
 // corrects the timer of the context. If the leadership is over by then, the context is done at once. If
 // that request renews the record, a new leadership begins.
 //
-// Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does
-// not stop the elector, which may renew the record again. So end the elector's own context
-// with the work:
+// Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does not stop the elector, which
+// may renew the record again. So end the elector's own context with the work:
 //
 //	OnStartedLeading: func(lead context.Context) {
 //		defer cancel() // cancels the context of LeaderElector.Run
@@ -278,7 +272,6 @@ var (
 	// release does not support. Nothing was written.
 	ErrNewerSchema = cas.ErrNewerSchema
 
-	// ErrNotRead is returned by an Update before the first Get or Create, since there is no
-	// known version to replace.
+	// ErrNotRead is returned by an Update before the first Get or Create, since there is no known version to replace.
 	ErrNotRead = errors.New("clientgo: Update before the first read; call Get or Create first")
 )

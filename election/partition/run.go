@@ -66,8 +66,7 @@ func (x *sharing) Campaign(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// idlePause is the shortest time between two syncs after idleSyncs syncs without a change, because anyone may send
-// messages.
+// idlePause is the shortest time between two syncs after idleSyncs without a change, since anyone may send messages.
 const (
 	idleSyncs = 3
 	idlePause = 10 * time.Millisecond

@@ -123,8 +123,7 @@ func Sets(ctx context.Context, client *lockcore.Client, progress func(keys int))
 
 type needs = lock.Declared[rights]
 
-// rights declares what partitions need on a server.
-type rights struct{}
+type rights struct{} // declares what partitions need on a server
 
 func (rights) Needs() lock.Needs {
 	return lock.Needs{

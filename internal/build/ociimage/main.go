@@ -158,8 +158,7 @@ func build(root, folder, entrypoint string, platform *v1.Platform, labels map[st
 	return mutate.Annotations(img, labels).(v1.Image), nil
 }
 
-// pack returns a tar file of a directory. tmp gets the mode 1777. Other modes in the tar file depend only on the
-// executable bit.
+// pack returns a tar file of a directory. The mode of tmp is 1777. Other modes depend only on the executable bit.
 func pack(folder string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -95,7 +95,6 @@ func (f Files) Apply(config *tls.Config) error {
 	return nil
 }
 
-// pair reads the client certificate and its key.
 func (f Files) pair() (*tls.Certificate, error) {
 	if _, err := os.ReadFile(f.Cert); err != nil {
 		return nil, err

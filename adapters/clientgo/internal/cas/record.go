@@ -26,8 +26,7 @@ var (
 	// ErrNone means that there is no record with this name.
 	ErrNone = errors.New("clientgo: there is no record of that name")
 
-	// ErrNewerSchema means that a newer release wrote the record with a schema that this
-	// release does not support.
+	// ErrNewerSchema means that a newer release wrote the record with a schema that this release does not support.
 	ErrNewerSchema = errors.New("clientgo: stored data has a newer schema than this version supports")
 )
 
@@ -95,9 +94,8 @@ func (r *Record) read(stored string) (State, error) {
 	return State{Value: []byte(value), Version: Version{version}, Own: writer == r.writer}, nil
 }
 
-// Put writes the record if it has the version seen, which Get or an earlier Put has returned.
-// The zero Version means that there is no record. keep, in whole milliseconds, is the TTL of
-// the record after this write.
+// Put writes the record if it has the version seen, which Get or an earlier Put has returned. The zero Version means
+// that there is no record. keep, in whole milliseconds, is the TTL of the record after this write.
 //
 // The error is ErrConflict if the record has another version or was deleted. After an error
 // that is lockcore.ErrUnknown, the value may have been written or may still be written. The
@@ -155,9 +153,8 @@ const (
 	noRecord = "-"
 )
 
-// A Version is a version of a record. The zero value means that there is no record. After a
-// write with an unknown outcome, it covers the versions before and after the write. All writes have
-// different versions.
+// A Version is a version of a record. The zero value means that there is no record. After a write with an unknown
+// outcome, it covers the versions before and after the write. All writes have different versions.
 type Version struct{ seen string } // versions with spaces in between
 
 // String returns the version for logs. It is not secret.

@@ -25,11 +25,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// Exit codes of the command.
-const (
-	codeTryAgain       = 75
-	codeUnknownOutcome = 76 // default of --unknown-code
-)
+// Exit codes of the command: the run is tried again, or its outcome is unknown (default of --unknown-code).
+const codeTryAgain, codeUnknownOutcome = 75, 76
 
 type cronCall struct {
 	*app

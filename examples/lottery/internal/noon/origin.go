@@ -45,8 +45,7 @@ const (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// NewOrigin returns the Origin of the job, and sends nothing. Calls of the Origin return within two thirds of the
-// lease, and within 6 s.
+// NewOrigin sends nothing. Calls of the Origin return within two thirds of the lease, and within 6 s.
 func NewOrigin(c *lockcore.Client, lease time.Duration) (*Origin, error) {
 	name, err := lock.Of(c).Name(lock.JobNames+Job, &lock.LeaseConfig{TTL: lease})
 	if err != nil {

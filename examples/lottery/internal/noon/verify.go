@@ -90,8 +90,7 @@ func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec strin
 	return v, err
 }
 
-// begin returns the first instant from which the ledger knows the noons of the present schedule. Instants in the
-// ledger are in milliseconds, so the next instant is 1 ms later.
+// begin returns the first instant of the present schedule that the ledger knows. The ledger's instants are in ms.
 func begin(state singleton.Status, runs []singleton.HistoryEntry) time.Time {
 	at := cmp.Or(state.Begun, state.Last).Add(time.Millisecond) // Begun is zero if the ledger has lost data
 	for _, e := range runs {                                    // newest first
@@ -105,8 +104,7 @@ func begin(state singleton.Status, runs []singleton.HistoryEntry) time.Time {
 	return at
 }
 
-// undrawn returns why there is no draw. The kind is empty if the noon is in progress, waits for an open run that is
-// in progress, or is due within justDue.
+// undrawn returns why there is no draw. The kind is empty if the noon runs, waits for a run, or is due within justDue.
 func undrawn(state singleton.Status, runs []singleton.HistoryEntry, tick time.Time) (kind, detail string) {
 	isOpen := slices.ContainsFunc(state.Open, func(run singleton.OpenRun) bool { return run.Tick.Equal(tick) })
 	i := slices.IndexFunc(runs, func(e singleton.HistoryEntry) bool {
