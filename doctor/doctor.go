@@ -57,18 +57,18 @@ type examination struct {
 func (e *examination) findNodes(ctx context.Context) error {
 	servers, views, err := lock.Of(e.client).Servers(ctx, e.cfg.Timeout)
 	for _, v := range views {
-		named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch)
+		claim := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch)
 		if v.Epoch < 0 {
-			named = fmt.Sprintf("names the primary %s, and does not tell the epoch (SENTINEL MASTER)", v.Primary)
+			claim = fmt.Sprintf("names the primary %s, and does not tell the epoch (SENTINEL MASTER)", v.Primary)
 		}
-		check := checkOf(v.Sentinel, "sentinel", OK, "%s", named)
+		check := checkOf(v.Sentinel, "sentinel", OK, "%s", claim)
 		switch {
 		case v.Err != nil:
 			check = checkOf(v.Sentinel, "sentinel", Warn, "names no primary: %s", oneLine(v.Err))
 		case err != nil:
-			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is unknown", named)
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is unknown", claim)
 		case v.Primary != servers[0].Options.Addr:
-			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", named, servers[0].Options.Addr)
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", claim, servers[0].Options.Addr)
 		}
 		e.checks = append(e.checks, check)
 	}

@@ -29,7 +29,7 @@ func (n *node) readMember(ctx context.Context) {
 	n.member = map[string]string{}
 	values, _ := stored.([]any)
 	for i, field := range []string{"joined", "list", "after", "longest"} {
-		n.member[field] = wire.Text(append(values, nil, nil, nil, nil)[i])
+		n.member[field] = wire.Text(append(values, nil, nil, nil, nil)[i]) // an odd answer may have fewer values
 	}
 	if parts := strings.Split(n.member["list"], "/"); len(parts) > 1 {
 		n.member["number"], n.member["size"] = parts[0], parts[1]

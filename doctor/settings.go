@@ -222,17 +222,17 @@ func (n *node) facts() facts {
 	if at := number("rdb_last_save_time"); at > 0 {
 		f["snapshot"] = "last snapshot " + time.Unix(at, 0).UTC().Format(time.RFC3339)
 	}
-	most, used, megabytes := number("maxmemory"), number("used_memory"), func(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+	maxMemory, used, megabytes := number("maxmemory"), number("used_memory"), func(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 	limit := "without limit"
-	if most > 0 {
-		limit = megabytes(most)
+	if maxMemory > 0 {
+		limit = megabytes(maxMemory)
 	}
 	f["memory"] = fmt.Sprintf("maxmemory-policy %s, maxmemory %s, %s used, %s evicted", f["maxmemory_policy"], limit, megabytes(used), count(int(number("evicted_keys")), "key"))
-	flag("nearly-full", most > 0 && used > most/10*9)
+	flag("nearly-full", maxMemory > 0 && used > maxMemory/10*9)
 
-	good := number("min_slaves_good_slaves")
-	f["in-time"], f["connected"], f["replicas"] = count(int(good), "replica"), count(n.replicas, "replica"), strconv.Itoa(n.replicas)
-	flag("too-few", good < max(1, number("min-replicas-to-write")))
+	inTime := number("min_slaves_good_slaves")
+	f["in-time"], f["connected"], f["replicas"] = count(int(inTime), "replica"), count(n.replicas, "replica"), strconv.Itoa(n.replicas)
+	flag("too-few", inTime < max(1, number("min-replicas-to-write")))
 	late, followers := lagOf(n.info)
 	if n.quorum {
 		followers += "; they must not be servers of the quorum"

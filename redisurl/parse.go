@@ -26,10 +26,10 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 		return nil, refuse("the scheme", "missing or unknown",
 			"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://")
 	}
-	user, hosts := "", rest
+	userinfo, hosts := "", rest
 	end := strings.IndexAny(rest+"/", "/?#")
 	if i := strings.LastIndex(rest[:end], "@"); i >= 0 {
-		user, hosts = rest[:i], rest[i+1:]
+		userinfo, hosts = rest[:i], rest[i+1:]
 	}
 	end = strings.IndexAny(hosts+"/", "/?#")
 	hostList := strings.Split(hosts[:end], ",")
@@ -56,12 +56,12 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 	single, err := redis.ParseURL(u.String())
 	if err != nil {
 		value := "refused by go-redis"
-		if len(user) > 0 && !strings.Contains(rest, "sentinel_") { // otherwise, err may quote a secret
+		if userinfo != "" && !strings.Contains(rest, "sentinel_") { // otherwise, err may quote a secret
 			value += " (" + err.Error() + ")"
 		}
 		return nil, refuse("the URL", value, "a URL as in the documentation of redisurl")
 	}
-	if err := credentials(o, user); err != nil {
+	if err := credentials(o, userinfo); err != nil {
 		return nil, err
 	}
 	if cluster && single.DB != 0 {
@@ -86,9 +86,9 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-// credentials parses what is before the last @.
-func credentials(o *redis.UniversalOptions, text string) error {
-	user, password, _ := strings.Cut(text, ":")
+// credentials parses the part of the URL before the last @.
+func credentials(o *redis.UniversalOptions, userinfo string) error {
+	user, password, _ := strings.Cut(userinfo, ":")
 	var userErr, passwordErr error
 	o.Username, userErr = url.PathUnescape(user)
 	o.Password, passwordErr = url.PathUnescape(password)
@@ -101,7 +101,7 @@ func credentials(o *redis.UniversalOptions, text string) error {
 	return nil
 }
 
-// address returns the address of a host, with the default port.
+// address returns the address of a host, with the default port. The address of a socket is in single.
 func address(scheme, host string, sentinel bool, single *redis.Options) (string, error) {
 	if scheme == "unix" {
 		if host != "" {

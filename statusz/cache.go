@@ -71,10 +71,10 @@ type state struct {
 func (c *cache) state(v *view) state {
 	var failed []string
 	var first failure
-	read := true
+	complete := true // each thing was read, or its read failed
 	check := func(k key, description string) {
 		f := c.failed[k]
-		if read = read && (c.items[k] != nil || f.err != nil); f.err == nil {
+		if complete = complete && (c.items[k] != nil || f.err != nil); f.err == nil {
 			return
 		}
 		failed = append(failed, description)
@@ -100,7 +100,7 @@ func (c *cache) state(v *view) state {
 		}
 	}
 	if len(failed) == 0 {
-		return state{live: read}
+		return state{live: complete}
 	}
 	if n := len(failed) - maxNamed; n > 0 {
 		failed = append(failed[:maxNamed], strconv.Itoa(n)+" more")

@@ -128,7 +128,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // namesake is appended to the identity of another candidate with the same identity.
 const namesake = " (another candidate of this identity)"
 
-var resource = schema.GroupResource{Group: "noonlock", Resource: "records"}
+var resource = schema.GroupResource{Group: "noonlock", Resource: "records"} // in the texts of NotFound and Conflict
 
 // Create writes the first record. The error is a Conflict if there is a record, unless it is
 // this Lock's own, from a Create whose outcome was unknown.

@@ -15,7 +15,7 @@ local lock, leader, marker, list = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 --@include member
 --@include granted
 
--- The refusal {10} is no reason: a server that waits after a loss of data has the records since then.
+-- The refusal {10} does not matter: a server that waits after a loss of data has the records since then.
 local no = refusal(marker, list, 0)
 if no and no[1] ~= 10 then
   return no

@@ -104,7 +104,7 @@ func (s *settings) read(args, environ []string) error {
 		}
 	}
 	_, err := noon.Noons(s.schedule, s.location)
-	return errors.Join(append(errs, named("schedule", err), s.span())...)
+	return errors.Join(append(errs, named("schedule", err), s.parseRange())...)
 }
 
 // named adds the flag and the variable to an error.
@@ -128,8 +128,8 @@ func (s *settings) databaseAddress() (store.Address, error) {
 	return at, named("database", err)
 }
 
-// list reads the entrants, of whom enough must be eligible.
-func (s *settings) list() (noon.Entrants, error) {
+// readEntrants reads the list of entrants. At least s.winners of them must be eligible.
+func (s *settings) readEntrants() (noon.Entrants, error) {
 	file, err := os.Open(s.entrants)
 	if err != nil {
 		return nil, named("entrants", err)
@@ -145,8 +145,8 @@ func (s *settings) list() (noon.Entrants, error) {
 	return list, nil
 }
 
-// span sets from and to.
-func (s *settings) span() (err error) {
+// parseRange sets from and to.
+func (s *settings) parseRange() (err error) {
 	instant := func(name, text string) time.Time {
 		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 			return time.Now().Add(-ago)

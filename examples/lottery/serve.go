@@ -84,7 +84,7 @@ func serve(ctx context.Context, s settings, stderr io.Writer) error {
 func (r *replica) prepare(ctx context.Context, metrics *prometheus.Registry) (err error) {
 	options, redisErr := r.redisOptions()
 	address, databaseErr := r.databaseAddress()
-	entrants, err := r.list()
+	entrants, err := r.readEntrants()
 	if err := errors.Join(redisErr, databaseErr, err); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 			names = append(names, run.Name())
 		}
 		return "canceled: " + strings.Join(names, ", "), err
-	default:
+	default: // rerun
 		if a.Run.Tick.IsZero() {
 			runs, err := j.Runs(ctx, 100)
 			i := slices.IndexFunc(runs, func(r singleton.HistoryEntry) bool { return r.Outcome != singleton.OutcomeSkipped })

@@ -76,12 +76,12 @@ func (r *Record) Get(ctx context.Context) (State, error) {
 	case err == nil && answer == nil:
 		err = ErrNone
 	case err == nil:
-		state, err = r.read(wire.Text(answer))
+		state, err = r.parse(wire.Text(answer))
 	}
 	return state, err
 }
 
-func (r *Record) read(stored string) (State, error) {
+func (r *Record) parse(stored string) (State, error) {
 	form, rest, _ := strings.Cut(stored, " ")
 	version, value, found := strings.Cut(rest, " ")
 	number, isRecord := strings.CutPrefix(form, "nr")

@@ -112,7 +112,7 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 			for _, c := range t.Row() {
 				texts[c.Label] = c.Relative(t.Now)
 			}
-			table.Add(name, texts["state"], texts["holder"]+texts["leader"], texts["since"])
+			table.Add(name, texts["state"], texts["holder"]+texts["leader"], texts["since"]) // a thing has a holder or a leader
 		}
 	}
 	if failures != nil && printed == nil {
