@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	pageSize = 1000   // keys of the server in a page of SCAN
-	maxKeys  = 10_000 // keys of the prefix
+	pageSize = 1000   // keys that the server looks at for one SCAN
+	maxKeys  = 10_000 // keys under the prefix after which the search ends
 	maxShown = 3      // keys in a report
 )
 
@@ -55,7 +55,7 @@ type search struct {
 	parts            map[string]lock.KeyPart
 	seen             map[string]bool // SCAN may return a key twice
 	foreign, endless []string
-	versions         map[string]int // number of keys by "part schema"
+	versions         map[string]int // number of keys, by part and schema with a space in between
 	problem          string         // why types and TTLs are unknown; empty if they are known
 }
 

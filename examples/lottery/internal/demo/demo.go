@@ -30,18 +30,18 @@ import (
 
 const (
 	every      = 3 * time.Second // time between two noons
-	spec       = "@every 3s"
+	spec       = "@every 3s"     // schedule of these noons
 	noons      = 5
 	cutNoon    = 2 // noon at which a replica is cut off
 	lastNoon   = 3 // noon after which all replicas stop
 	missedNoon = lastNoon + 1
 	winners    = 10
 	lease      = time.Second
-	drain      = time.Second // how long a draw may continue after the end
+	drain      = time.Second // how long a draw may continue when the replicas stop
 )
 
 type demo struct {
-	folder   string // of the database
+	folder   string // has the database
 	database store.Address
 	list     noon.Entrants
 	redis    *lockcoretest.Redis
@@ -55,13 +55,13 @@ type demo struct {
 	cut     *replica           // replica that was cut off
 	stale   singleton.Run      // its run
 	lateErr error              // result of its late write
-	back    time.Time          // time of the restart
+	restart time.Time
 }
 
 // A replica shares only the addresses of Redis and the database with the other replicas.
 type replica struct {
 	name    string
-	network *lockcoretest.Faults // to Redis
+	faults  *lockcoretest.Faults // of the network to Redis
 	client  *lockcore.Client
 	drawing noon.Drawing
 }
@@ -107,7 +107,7 @@ The noon lottery: three replicas run the same code, and each noon is drawn once.
 	fmt.Fprintln(d.out, "\nALL REPLICAS STOP")
 	d.line("-", fmt.Sprintf("%s was cut off, and now the others stop too. Noon %d is at %s.", d.cut.name, missedNoon, missed.Local().Format(time.TimeOnly)))
 	time.Sleep(time.Until(missed.Add(every / 6)))
-	d.back = time.Now()
+	d.restart = time.Now()
 	d.line("-", fmt.Sprintf("noon %d has passed while no replica was running; A, B and C are started again", missedNoon))
 	return d.act(ctx, noons)
 }
@@ -130,8 +130,8 @@ func (d *demo) act(ctx context.Context, until int) error {
 	defer end()
 	d.until, d.end = until, end
 	for _, name := range []string{"A", "B", "C"} {
-		r := &replica{name: name, network: lockcoretest.NewFaults()}
-		rdb := redis.NewClient(d.redis.OptionsVia(r.network)) // has the options; lockcore opens the connections
+		r := &replica{name: name, faults: lockcoretest.NewFaults()}
+		rdb := redis.NewClient(d.redis.OptionsVia(r.faults)) // has the options; lockcore opens the connections
 		defer rdb.Close()
 		client, err := lockcore.New(rdb, lockcore.Config{Identity: name})
 		if err != nil {
@@ -196,8 +196,8 @@ func (d *demo) written(r *replica, run singleton.Run, ids []string) error {
 		return nil
 	}
 	d.cut, d.stale = r, run
-	_, _ = r.network.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}) // the error would be an invalid fault
-	d.line(r.name, fmt.Sprintf("IS CUT OFF before it can commit: all %d connections to Redis severed,", r.network.Cut()),
+	_, _ = r.faults.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}) // fails only for an invalid fault
+	d.line(r.name, fmt.Sprintf("IS CUT OFF before it can commit: all %d connections to Redis severed,", r.faults.Cut()),
 		"nothing is released; the database rolls back, as after a crash.",
 		fmt.Sprintf("The others wait until its lease of %s has expired.", lease))
 	return errors.New("cut off")
@@ -224,7 +224,7 @@ func (d *demo) check(ctx context.Context) error {
 	judge(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
 		"noon %d: started by %s, drawn by %s at attempt %d with a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
 	judge(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
-	judge(missed.Attempt == 1 && !missed.DrawnAt.Before(d.back.Truncate(time.Millisecond)), "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
+	judge(missed.Attempt == 1 && !missed.DrawnAt.Before(d.restart.Truncate(time.Millisecond)), "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
 	if !passed {
 		return errors.New("the demo failed: a check failed")
 	}
@@ -232,6 +232,7 @@ func (d *demo) check(ctx context.Context) error {
 	return nil
 }
 
+// line prints a text of several lines about a replica.
 func (d *demo) line(who string, what ...string) {
 	fmt.Fprintf(d.out, "%s %s  %s\n", time.Now().Format("15:04:05.000"), who, strings.Join(what, "\n                "))
 }

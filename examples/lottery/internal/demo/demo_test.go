@@ -47,10 +47,10 @@ func TestDemo(t *testing.T) {
 	if n := strings.Count(out.String(), "\n  ok      "); n != 5 {
 		t.Errorf("%d checks held, want 5:\n%s", n, &out)
 	}
-	refusal, back, stale := d.lateErr, d.back, d.stale
+	refusal, back, stale := d.lateErr, d.restart, d.stale
 	for what, change := range map[string]func(){
 		"a late write that was taken":       func() { d.lateErr = nil },
-		"no restart before the missed noon": func() { d.back = time.Now() },
+		"no restart before the missed noon": func() { d.restart = time.Now() },
 		"a token that did not grow":         func() { d.stale.Token = ^uint64(0) },
 	} {
 		change()
@@ -58,7 +58,7 @@ func TestDemo(t *testing.T) {
 		if err := d.check(t.Context()); err == nil || strings.Count(out.String(), "FAILED") != 1 {
 			t.Errorf("%s: %v\n%s", what, err, &out)
 		}
-		d.lateErr, d.back, d.stale = refusal, back, stale
+		d.lateErr, d.restart, d.stale = refusal, back, stale
 	}
 }
 
