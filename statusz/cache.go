@@ -70,7 +70,7 @@ type state struct {
 // state returns the state of a view. The caller has locked c.mu.
 func (c *cache) state(v *view) state {
 	var failed []string
-	var first failure
+	var earliest failure
 	complete := true // each thing was read, or its read failed
 	check := func(k key, description string) {
 		f := c.failed[k]
@@ -78,8 +78,8 @@ func (c *cache) state(v *view) state {
 			return
 		}
 		failed = append(failed, description)
-		if first.err == nil || f.since.Before(first.since) {
-			first = f
+		if earliest.err == nil || f.since.Before(earliest.since) {
+			earliest = f
 		}
 	}
 	for k, l := range c.lists {
@@ -96,7 +96,7 @@ func (c *cache) state(v *view) state {
 	}
 	for _, sent := range []time.Time{c.polled, c.searched} {
 		if !sent.IsZero() && time.Since(sent) > staleAfter {
-			return state{stale: "Redis has not answered for more than " + staleAfter.String() + ".", since: cmp.Or(first.since, sent)}
+			return state{stale: "Redis has not answered for more than " + staleAfter.String() + ".", since: cmp.Or(earliest.since, sent)}
 		}
 	}
 	if len(failed) == 0 {
@@ -105,15 +105,15 @@ func (c *cache) state(v *view) state {
 	if n := len(failed) - maxNamed; n > 0 {
 		failed = append(failed[:maxNamed], strconv.Itoa(n)+" more")
 	}
-	text := "Not read: " + strings.Join(failed, ", ") + ". " + shorten(first.err.Error())
+	text := "Not read: " + strings.Join(failed, ", ") + ". " + shorten(earliest.err.Error())
 	var refused interface { // redis.Error
 		error
 		RedisError()
 	}
-	if errors.As(first.err, &refused) && !lockcore.IsTemporary(first.err) {
+	if errors.As(earliest.err, &refused) && !lockcore.IsTemporary(earliest.err) {
 		text = "Redis refuses requests. " + text
 	}
-	return state{stale: text, since: first.since}
+	return state{stale: text, since: earliest.since}
 }
 
 // choose returns the jobs that pass the filters of a view and that a verb can change.

@@ -20,13 +20,13 @@
 --	   │                                            └──the record is deleted, or set back──► the next renewal
 --	   └──released before──► no record
 --
--- Only the holder of the lock gets past the first line. If the first renewal is lost, the next one writes the record.
--- A renewal that arrives after the release changes nothing. A leader that dies
--- leaves its record, which no longer counts when the lock ends.
+-- Only the holder of the lock gets past the first line. If the first renewal is lost, the next renewal writes the
+-- record. A renewal that arrives after the release changes nothing. A leader that dies leaves its record, which no
+-- longer counts when the lock ends.
 --
--- Twice is safe: it only moves the end of the holder's lock, and never creates the
--- lock. The lock comes first, and no failure to write the record affects it. A record of this attempt stays, with
--- the request of an operator, and so does its term.
+-- Twice is safe: a second run only moves the end of the holder's lock, and never creates the lock. The lock comes
+-- first, and no failure to write the record affects it. A record of this attempt stays, with the request of an
+-- operator, and its term is not listed again.
 local lock, leader, terms = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, token, holder, metadata, age, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 

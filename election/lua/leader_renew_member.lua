@@ -17,8 +17,8 @@
 -- server that waits after a loss of data grants nothing, but it counts for readers. n is 1 if the record was renewed,
 -- 2 if it is new, 3 if it has a newer version or a greater token, which stays, or cannot be written.
 --
--- Twice is safe: only the holder extends its lock. A record with a greater token stays, and so
--- does the end of this leadership.
+-- Twice is safe: only the holder extends its lock. A record with a greater token stays, and a second run does not
+-- remove the end of this leadership from the record.
 local lock, tomb, marker, leader = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local holder, metadata, age, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8]

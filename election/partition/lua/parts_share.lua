@@ -33,7 +33,7 @@
 --	                   └────── the lease ends ───────────▲
 --	free ──sync──► owned ──returned with its token, or the owner's session ends──► free
 --
--- Only the sync of a live session makes it an owner. A session loses no partition while it lives: the answer has the
+-- Only its own sync makes a live session an owner. A session loses no partition while it lives: the answer has the
 -- number of partitions to give back, and the session gives them back when their work has ended. Messages are hints:
 -- without them, a renewal is answered with 2, and each replica syncs when the lease of another replica may end.
 --

@@ -138,11 +138,11 @@ var (
 )
 
 // Supervise starts the command, waits until all processes of its group have ended, and returns its
-// exit code. When the Context of the Watch ends, the group gets SIGTERM. When the lease ends, before
-// or after that, the error is ErrLost: the group gets SIGTERM unless it has got it, and SIGKILL before
-// another client may get the lease. The error is ErrUnguarded if something has killed the guard.
+// exit code. When the Context of the Watch ends, the group gets SIGTERM. When the lease ends, the error is ErrLost. The
+// group then gets SIGTERM, if it has not got SIGTERM before, and SIGKILL before another client may get the lease. The
+// error is ErrUnguarded if something has killed the guard.
 //
-// At any time, the guard has an order when to send SIGKILL: while the lease is valid, at the end of the grace.
+// The guard always has an order when to send SIGKILL, so that the group ends in time even if noonctl is killed.
 func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err error) {
 	defer c.close()
 	tick := time.NewTicker(checkInterval)
@@ -183,7 +183,7 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 		}
 		select {
 		case status = <-exited:
-			exited = nil
+			exited = nil // the command has ended, but other processes of its group may run
 			c.terminal.takeForeground()
 		case sig := <-received:
 			c.signal(sig.(syscall.Signal))
