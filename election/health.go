@@ -46,9 +46,9 @@ func (h *healthCheck) start(ctx context.Context, crash *holding.Crash) {
 	h.fail(h.err)
 	go func() {
 		defer close(h.over)
-		next := true
-		for next {
-			next = crash.Guard(h.log, "Healthy", func() { h.check(ctx) }) && retry.Sleep(ctx, h.cfg.RetryPeriod, nil)
+		again := true
+		for again {
+			again = crash.Guard(h.log, "Healthy", func() { h.check(ctx) }) && retry.Sleep(ctx, h.cfg.RetryPeriod, nil)
 		}
 	}()
 }

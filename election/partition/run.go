@@ -102,7 +102,7 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 		if leaving && s.idle() {
 			return // the release gives back all partitions
 		}
-		changed, pause, err := x.sync(run, s, leaving)
+		changed, pause, err := x.rebalance(run, s, leaving)
 		switch {
 		case err == nil:
 			failures.Reset()
@@ -127,9 +127,9 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	}
 }
 
-// sync reports returned work, and starts and stops work according to this replica's share. It reports whether
+// rebalance syncs the session, and starts and stops work according to this replica's share. It reports whether
 // something has changed, and returns the time until the lease of another replica may end.
-func (x *sharing) sync(run context.Context, s *session, leaving bool) (changed bool, next time.Duration, err error) {
+func (x *sharing) rebalance(run context.Context, s *session, leaving bool) (changed bool, next time.Duration, err error) {
 	bound, unbind := s.lease.Bind(context.WithoutCancel(run))
 	defer unbind()
 	ctx, cancel := x.deadline.Context(bound, x.deadline.Last())

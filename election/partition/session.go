@@ -57,7 +57,7 @@ func (s *session) request(a *lock.Attempt, mode string, ttl time.Duration, retur
 func (s *session) Renewal(a *lock.Attempt) wire.Request { return s.request(a, "renew", a.TTL(), "") }
 
 func (s *session) Release(a *lock.Attempt, withdraw bool) wire.Request {
-	if withdraw {
+	if withdraw { // a late join must not begin the session again
 		return s.request(a, "quit", a.TombTTL(), "")
 	}
 	return s.request(a, "quit", 0, "")
