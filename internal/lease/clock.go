@@ -6,56 +6,55 @@ import (
 	"time"
 )
 
-// never is later than every due time.
+// never is later than every due time. It also serves as a limit of clock readings.
 const never = time.Duration(math.MaxInt64)
 
 // A Clock counts elapsed time for leases. It is Go's monotonic clock plus the time that a
-// second clock has gained on it. The second clock is a test's, or the system's, which continues while
-// the machine is suspended. A second clock can end leases early, but cannot
-// extend them, even if it stops.
+// reference clock has gained on Go's. The reference clock is a test's, or the system's, which continues
+// while the machine is suspended. It can end leases early, but cannot extend them, even if it stops.
 type Clock struct {
-	start  time.Time
-	second func() time.Duration // reads the second clock, if there is one
-	origin time.Duration        // reading of the second clock at start
-	gained atomic.Int64
-	jumps  chan struct{} // gets a value after a gain of more than jump
+	start     time.Time
+	reference func() time.Duration // reads the reference clock; nil without one
+	origin    time.Duration        // reading of the reference clock at start
+	gained    atomic.Int64         // gain of the reference clock, in ns
+	jumps     chan struct{}        // gets a value after a gain of more than minJump
 }
 
-// jump is the smallest gain for which leases may end earlier than their timer.
-const jump = time.Millisecond
+// minJump is the gain above which timers would end leases too late.
+const minJump = time.Millisecond
 
-// NewClock returns a clock that reads second, or the system's clock if that is nil.
-func NewClock(second func() time.Duration) *Clock {
-	k := &Clock{start: time.Now(), second: second, jumps: make(chan struct{}, 1)}
-	if second == nil {
-		k.second = systemClock()
+// NewClock returns a clock that reads reference, or the system's clock if reference is nil.
+func NewClock(reference func() time.Duration) *Clock {
+	k := &Clock{start: time.Now(), reference: reference, jumps: make(chan struct{}, 1)}
+	if reference == nil {
+		k.reference = systemClock()
 	}
-	if k.second != nil {
-		k.origin = k.readSecond() - time.Since(k.start)
+	if k.reference != nil {
+		k.origin = k.readReference() - time.Since(k.start)
 	}
 	return k
 }
 
-// readSecond limits the reading, so that differences do not overflow.
-func (k *Clock) readSecond() time.Duration { return min(max(k.second(), -never/4), never/4) }
+// readReference limits the reading, so that differences of two readings do not overflow.
+func (k *Clock) readReference() time.Duration { return min(max(k.reference(), -never/4), never/4) }
 
-// Ticks returns the elapsed time without reading the second clock. It does not block.
+// Ticks returns the elapsed time as of the last call of Now, plus what Go's clock has counted since. It does not block.
 func (k *Clock) Ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
 
-// Now reads the second clock and returns the elapsed time.
+// Now reads the reference clock and returns the elapsed time.
 func (k *Clock) Now() time.Duration {
-	if k.second == nil {
+	if k.reference == nil {
 		return k.Ticks()
 	}
-	second := k.readSecond() - k.origin
-	ticks := time.Since(k.start)
-	k.gain(second - ticks)
-	return ticks + time.Duration(k.gained.Load())
+	reference := k.readReference() - k.origin
+	monotonic := time.Since(k.start)
+	k.recordGain(reference - monotonic)
+	return monotonic + time.Duration(k.gained.Load())
 }
 
-// gain records by how much the second clock is ahead of Go's. The caller has read the second
-// clock first, so a goroutine that was paused in between records too little, not too much.
-func (k *Clock) gain(ahead time.Duration) {
+// recordGain records by how much the reference clock is ahead of Go's. The caller has read the reference
+// clock first. So a pause between the two readings makes the gain too small, not too large.
+func (k *Clock) recordGain(ahead time.Duration) {
 	for {
 		old := k.gained.Load()
 		if int64(ahead) <= old {
@@ -64,7 +63,7 @@ func (k *Clock) gain(ahead time.Duration) {
 		if !k.gained.CompareAndSwap(old, int64(ahead)) {
 			continue
 		}
-		if int64(ahead)-old > int64(jump) {
+		if int64(ahead)-old > int64(minJump) {
 			select {
 			case k.jumps <- struct{}{}:
 			default:

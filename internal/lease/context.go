@@ -14,7 +14,7 @@ type leaseContext struct {
 
 type contextKey struct{}
 
-// From returns the lease of a context from Context or Bind, or of a context derived from it, or nil.
+// From returns the lease of a context that Context or Bind returned, or that is derived from one. Otherwise, it is nil.
 func From(ctx context.Context) *Lease {
 	l, _ := ctx.Value(contextKey{}).(*Lease)
 	return l
@@ -28,7 +28,7 @@ func (l *Lease) Context() context.Context { return leaseContext{&l.ending, l} }
 func (x leaseContext) Deadline() (time.Time, bool) { return x.l.values.Deadline() }
 
 func (x leaseContext) Err() error {
-	_ = x.l.Err()
+	_ = x.l.Err() // ends the lease if its time is over
 	return x.err()
 }
 
@@ -39,15 +39,15 @@ func (x leaseContext) Value(key any) any {
 	return x.value(x.l.values, key)
 }
 
-// A boundContext is done when its parent is or when the lease ends.
+// A boundContext is a context of Bind. It is done when its parent is done or the lease ends.
 type boundContext struct {
 	ending
 	l *Lease
 
 	// mirror has the values of the parent and ends with it. Its Err runs no code of the user's.
 	mirror context.Context
-	unbind context.CancelFunc
-	unhook func() bool
+	unbind context.CancelFunc // ends mirror
+	unhook func() bool        // prevents the call of parentEnded
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
@@ -57,7 +57,7 @@ func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.
 	b.mirror, b.unbind = context.WithCancel(parent)
 	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
 	if b.mirror.Err() != nil {
-		b.parentEnded()
+		b.parentEnded() // the hook calls it too late, on another goroutine
 	}
 	l.mu.Lock()
 	if l.ended {

@@ -6,29 +6,29 @@ import (
 	"sync/atomic"
 )
 
-// An ending makes a context done, in constant time, and runs no code of the user's:
-// derived contexts and functions of context.AfterFunc follow on other goroutines.
+// An ending makes the context of a lease done, in constant time, and runs no code of the user's:
+// derived contexts and functions of context.AfterFunc end or run later, on other goroutines.
 //
-// Package context ends all children of a context before it returns. So leases that end at
+// A cancel function of package context first ends all children of its context. With it, leases that end at
 // the same instant would delay each other.
 type ending struct {
 	state atomic.Pointer[endState]
 
-	closing sync.Mutex
-	done    chan struct{} // made by the first call of Done; guarded by closing
+	doneMu sync.Mutex
+	done   chan struct{} // made by the first call of Done
 
 	mu      sync.Mutex
-	final   context.Context // gives context.Cause the cause
-	derived context.Context // parent of derived contexts and functions, once there are any
+	final   context.Context // ended context in which context.Cause finds the cause
+	derived context.Context // parent of derived contexts and functions, nil before the first
 	cancel  context.CancelFunc
 }
 
 type endState struct{ err, cause error }
 
-// end sets the error and the cause. It returns false if e has ended before. Call follow next.
+// end sets the error and the cause. It returns false if e has ended before. The caller then calls follow.
 func (e *ending) end(err, cause error) bool {
-	e.closing.Lock()
-	defer e.closing.Unlock()
+	e.doneMu.Lock()
+	defer e.doneMu.Unlock()
 	if !e.state.CompareAndSwap(nil, &endState{err, cause}) {
 		return false
 	}
@@ -40,8 +40,8 @@ func (e *ending) end(err, cause error) bool {
 
 // Done returns the channel that end closes.
 func (e *ending) Done() <-chan struct{} {
-	e.closing.Lock()
-	defer e.closing.Unlock()
+	e.doneMu.Lock()
+	defer e.doneMu.Unlock()
 	if e.done == nil {
 		e.done = make(chan struct{})
 		if e.state.Load() != nil {
@@ -56,7 +56,7 @@ func (e *ending) follow() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cancel != nil {
-		go e.cancel() // it ends at once, unless a parent of the user's type blocks
+		go e.cancel() // it may block in a derived context of the user's type
 	}
 }
 
@@ -74,12 +74,12 @@ func (e *ending) err() error {
 	if s == nil {
 		return nil
 	}
-	e.closing.Lock() // a caller that sees the error must also see Done closed
-	defer e.closing.Unlock()
+	e.doneMu.Lock() // a caller that sees the error must also see Done closed
+	defer e.doneMu.Unlock()
 	return s.err
 }
 
-// AfterFunc is called by package context.
+// AfterFunc registers a function that runs after the end. Package context calls it, also for derived contexts.
 func (e *ending) AfterFunc(f func()) (stop func() bool) {
 	e.mu.Lock()
 	if e.derived == nil {
@@ -93,7 +93,7 @@ func (e *ending) AfterFunc(f func()) (stop func() bool) {
 	return context.AfterFunc(derived, f)
 }
 
-// value returns a value of the context whose values are in values.
+// value returns the value of key in values. After the end, package context also finds the cause with it.
 func (e *ending) value(values context.Context, key any) any {
 	s := e.state.Load()
 	if s == nil {

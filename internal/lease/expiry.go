@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An expiry ends leases whose time is over. It closes the contexts of all due leases before it does anything else,
-// and runs no code of the user's.
+// An expiry ends the leases of a Keeper whose time is over. It closes the contexts of all due leases before it does
+// anything else. Its goroutine runs no code of the user's.
 type expiry struct {
 	clock    *Clock
 	cause    error // cause of the ends
@@ -14,12 +14,12 @@ type expiry struct {
 	loop
 
 	mu     sync.Mutex
-	ends   schedule // ordered by validUntil, or an earlier instant
-	wakeAt time.Duration
+	ends   schedule      // ordered by end; a renewed lease may still have its former end
+	wakeAt time.Duration // time for which the timer is set
 }
 
 func (x *expiry) add(l *Lease) {
-	x.first.Do(func() { x.start(x.step, x.clock.jumps) }) // timers stand still during a jump
+	x.first.Do(func() { x.start(x.step, x.clock.jumps) }) // after a jump of the clock, the timer is late
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.ending.cause() != nil {
@@ -33,8 +33,7 @@ func (x *expiry) add(l *Lease) {
 	}
 }
 
-// unschedule completes the end of a lease: it removes the lease from the
-// schedules and ends derived contexts.
+// unschedule removes a lease that has ended from the schedules, and ends derived contexts.
 func (x *expiry) unschedule(l *Lease) {
 	x.mu.Lock()
 	x.ends.remove(l)
@@ -43,7 +42,7 @@ func (x *expiry) unschedule(l *Lease) {
 	l.follow()
 }
 
-// lost completes the end of leases whose time is over.
+// lost completes the end of leases whose time is over, and notifies their Holders. It may block.
 func (x *expiry) lost(leases []*Lease) {
 	for _, l := range leases {
 		x.unschedule(l)
@@ -54,7 +53,7 @@ func (x *expiry) lost(leases []*Lease) {
 }
 
 // endsAtOnce is the number of leases that are taken from the heap at a time. A caller that acquires
-// or releases waits for the heap no longer than that takes.
+// or releases a lock waits no longer for the heap.
 const endsAtOnce = 256
 
 // endCost is the time that the end of one lease may take on a busy machine, mostly to wake a waiting
@@ -64,8 +63,8 @@ const (
 	maxEarly = 20 * time.Millisecond
 )
 
-// early returns how long before their time leases end, so that even the last context is done
-// in time if all leases end at one instant. The result grows in steps, from 256 leases on.
+// early returns how long before their time leases end: even the last context is then done in time if all
+// leases end at one instant. The result grows in steps of endsAtOnce leases, so that add rarely wakes the goroutine.
 func (x *expiry) early() time.Duration {
 	return min(maxEarly, time.Duration(x.ends.Len()/endsAtOnce*endsAtOnce)*endCost)
 }
@@ -75,52 +74,52 @@ func (x *expiry) step() time.Duration {
 	x.mu.Lock()
 	early := x.early()
 	x.mu.Unlock()
-	var over []*Lease
+	var ended []*Lease
 	var sleep time.Duration
-	for batch := make([]*Lease, 0, endsAtOnce); ; {
-		batch, sleep = x.due(batch[:0], early)
-		for _, l := range batch {
+	for leases := make([]*Lease, 0, endsAtOnce); ; {
+		leases, sleep = x.due(leases[:0], early)
+		for _, l := range leases {
 			if ticks := x.clock.Ticks(); l.expire(ticks+early, ticks, x.cause) {
-				over = append(over, l)
+				ended = append(ended, l)
 			} else {
-				x.add(l) // renewed in the meantime
+				x.add(l) // renewed in the meantime, or ended by a caller
 			}
 		}
-		if len(batch) < endsAtOnce {
+		if len(leases) < endsAtOnce {
 			break
 		}
 	}
-	if len(over) > 0 {
-		for _, l := range over {
+	if len(ended) > 0 {
+		for _, l := range ended {
 			l.endBound()
 		}
-		x.wg.Go(func() { x.lost(over) })
+		x.wg.Go(func() { x.lost(ended) })
 	}
 	return sleep
 }
 
-// due removes leases that are due within early from the heap. It returns how long to sleep if no due leases
-// are left.
-func (x *expiry) due(batch []*Lease, early time.Duration) ([]*Lease, time.Duration) {
+// due takes up to endsAtOnce leases that end within early from the heap. It returns how long to sleep if no such lease
+// is left.
+func (x *expiry) due(leases []*Lease, early time.Duration) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.clock.Ticks() + early
 	x.wakeAt = never
-	for len(batch) < endsAtOnce {
+	for len(leases) < endsAtOnce {
 		l, at := x.ends.first()
 		if l == nil {
 			break
 		}
 		if at > now {
 			x.wakeAt = at
-			return batch, at - now
+			return leases, at - now
 		}
 		if until := l.until(); until > now {
 			x.ends.move(l, until) // renewed in the meantime
 			continue
 		}
 		x.ends.remove(l)
-		batch = append(batch, l)
+		leases = append(leases, l)
 	}
-	return batch, time.Hour
+	return leases, time.Hour // step calls due again, or no lease is left and add wakes the goroutine
 }

@@ -21,7 +21,7 @@ func NewKeeper(clock *Clock, renewer Renewer, expired error) *Keeper {
 }
 
 // Begin starts a lease that was granted by a request sent at t0. l must be the zero value.
-// Its Context carries the values of ctx, but does not end with it.
+// The lease's Context carries the values of ctx, but does not end with ctx.
 func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *Times, holder Holder) {
 	l.k, l.times, l.holder, l.acquired = k, times, holder, t0
 	l.values = context.WithoutCancel(ctx)
@@ -36,6 +36,6 @@ func (k *Keeper) Close() {
 	k.expiry.close()
 }
 
-// RenewMoved renews the leases at once that have moved to another server, which may lack a lease or its last renewal.
-// moved must not block.
+// RenewMoved renews at once each lease for which moved returns true: its new server may lack the lease or its last
+// renewal. moved must not block.
 func (k *Keeper) RenewMoved(moved func(*Lease) bool) { k.renewals.renewMoved(moved) }

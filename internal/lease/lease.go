@@ -22,15 +22,15 @@ type Lease struct {
 	ending     ending
 
 	mu       sync.Mutex
-	bindings map[*ending]func() // contexts that end with the lease, with their release
-	ended    bool               // contexts that are bound later end at once
+	bindings map[*ending]func() // contexts of Bind, and functions that release them
+	ended    bool               // whether Bind returns contexts that are done
 
-	expires position // in the schedule of ends
+	expires position // in expiry.ends, guarded by expiry.mu
 
 	// The following fields are guarded by renewals.mu.
-	group   *group   // of the lease's stream, unless the lease is not renewed
+	group   *group   // group of the lease's stream, nil if the lease is not renewed
 	renews  position // in group.due
-	pending *batch   // the newest batch with the lease, until it is answered
+	pending *batch   // newest batch with the lease, nil once it is answered
 }
 
 // A Holder is notified when a lease ends by itself, without a call of [Lease.End].
@@ -57,9 +57,9 @@ func (l *Lease) Holder() Holder { return l.holder }
 
 func (l *Lease) until() time.Duration { return time.Duration(l.validUntil.Load()) }
 
-// expire ends the lease if it is not valid after now. ticks is the time of the clock, which is before now for leases
-// that end early. It returns false if the lease is still valid or has ended before. The caller then calls endBound and
-// expiry.unschedule.
+// expire ends the lease if it is not valid after now, and returns true. The caller then calls endBound and
+// expiry.unschedule. expire returns false if the lease is still valid or has ended before. ticks is the time of the
+// clock. It is before now if leases end early. expired is the cause unless ExpireAs has set another one.
 func (l *Lease) expire(now, ticks time.Duration, expired error) bool {
 	if now < l.until() {
 		return false // renewed in the meantime
@@ -70,13 +70,13 @@ func (l *Lease) expire(now, ticks time.Duration, expired error) bool {
 	return l.finish(ticks, expired)
 }
 
-// finish makes the lease's own context done and nothing else. The remaining steps follow
-// after the contexts of all leases that end at the same time.
+// finish makes the lease's own context done and nothing else, so that the contexts of all leases
+// that end at the same time are done first. The remaining steps follow.
 func (l *Lease) finish(ticks time.Duration, cause error) bool {
 	if l.ending.cause() != nil {
 		return false
 	}
-	l.endedAt.CompareAndSwap(0, min(int64(ticks), l.validUntil.Load()))
+	l.endedAt.CompareAndSwap(0, min(int64(ticks), l.validUntil.Load())) // a late timer does not delay the end
 	return l.ending.end(context.Canceled, cause)
 }
 
@@ -98,7 +98,7 @@ func (l *Lease) follow() {
 	l.bindings = nil
 	l.mu.Unlock()
 	if len(bindings) > 0 {
-		go func() { // a parent may be a type of the user's, which can block
+		go func() { // a parent of a bound context may be a type of the user's, which can block
 			for _, release := range bindings {
 				release()
 			}
@@ -117,18 +117,18 @@ type Times struct {
 	// Retry is the pause after a failed renewal.
 	Retry time.Duration
 
-	// Try is the longest time to wait for an answer to a request.
+	// Try is the longest time to wait for an answer before the renewal is sent again.
 	Try time.Duration
 }
 
-// Margin covers the drift between this machine's clock and the server's over one TTL.
+// Margin returns how long before its TTL a lease ends here: the rates of two clocks may differ by 1 %.
 func Margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// leastTry is the shortest time that a renewal waits for its answer.
-const leastTry = 10 * time.Millisecond
+// minTry is the shortest time that a renewal stays unanswered before another one is sent.
+const minTry = 10 * time.Millisecond
 
-// try returns how long a renewal may stay unanswered before another one is sent: half of the remaining validity, so
-// that time is left for further tries.
-func (t *Times) try(left time.Duration) time.Duration {
-	return max(leastTry, min(t.Try, left/2))
+// resendAfter returns how long a renewal may stay unanswered before another one is sent: at most half of the remaining
+// validity, left, so that time remains for further tries.
+func (t *Times) resendAfter(left time.Duration) time.Duration {
+	return max(minTry, min(t.Try, left/2))
 }

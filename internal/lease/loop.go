@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A loop calls a step on one goroutine, with one timer.
+// A loop calls a function on one goroutine, whenever its timer fires or wake is called. expiry and renewals embed it.
 type loop struct {
-	kick  chan struct{}
-	ctx   context.Context // of the goroutines
+	kick  chan struct{}   // value of wake
+	ctx   context.Context // context of the goroutines, which stop ends
 	stop  context.CancelFunc
-	first sync.Once // the first lease starts the goroutine
-	wg    sync.WaitGroup
+	first sync.Once      // for the first lease, which starts the goroutine
+	wg    sync.WaitGroup // the goroutine, and those that its steps start
 }
 
 func newLoop() loop {
@@ -20,10 +20,10 @@ func newLoop() loop {
 	return loop{kick: make(chan struct{}, 1), ctx: ctx, stop: stop}
 }
 
-// start starts the goroutine. step returns how long to sleep. A value in jumps ends the sleep.
+// start starts the goroutine. step returns how long to sleep. A value in jumps, which may be nil, ends the sleep.
 func (l *loop) start(step func() time.Duration, jumps <-chan struct{}) {
 	l.wg.Go(func() {
-		timer := time.NewTimer(time.Hour)
+		timer := time.NewTimer(time.Hour) // until the first step
 		defer timer.Stop()
 		for {
 			timer.Reset(step())

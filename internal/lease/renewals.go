@@ -13,11 +13,10 @@ type Renewer interface {
 	// Keeper calls it when the lease begins, and again before each renewal.
 	Stream(l *Lease) Stream
 
-	// Renew renews leases in one round trip on the stream. The requests are sent at t0. It
-	// calls Extend or End for each lease that was answered, unless Stream has changed for
-	// this lease: the answer of a former server does not count. done reports which leases
-	// need no other try. Renew returns when ctx ends, and ignores an answer that arrives
-	// later than within after t0.
+	// Renew renews leases in one round trip on the stream. t0 is the time just before the requests
+	// are sent. Renew calls Extend or End for each lease that was answered, unless the Stream of
+	// this lease has changed: the answer of a former server does not count. done reports which leases
+	// need no other try. Renew returns when ctx ends, and ignores an answer that takes longer than within.
 	Renew(ctx context.Context, stream Stream, t0, within time.Duration, leases []*Lease) (done []bool)
 
 	// Late records how long after its due time a renewal was sent.
@@ -38,7 +37,7 @@ type Renewer interface {
 //	answered     due after Times.Renew from the batch's t0
 //	failed       due after Times.Retry, unless a newer batch contains the lease
 //	late         due although pending is set. step sends the lease in another batch
-//	ended        it leaves its group. expiry ends it
+//	ended        removed from its group
 //
 // The answer of a batch is applied to its leases even if they are in another group by then.
 type renewals struct {
@@ -46,11 +45,11 @@ type renewals struct {
 	renewer Renewer
 	loop
 
-	mu     sync.Mutex
-	groups map[Stream]*group // with leases or batches
-	moved  bool              // step has moved a lease to another group
-	since  time.Duration     // earlier requests went to another primary
-	wakeAt time.Duration
+	mu        sync.Mutex
+	groups    map[Stream]*group // groups that have leases or unanswered batches
+	regrouped bool              // whether step has moved a lease to another group
+	movedAt   time.Duration     // time of the last renewMoved: earlier requests went to another server
+	wakeAt    time.Duration     // time for which the timer is set
 }
 
 func (r *renewals) add(l *Lease) {
@@ -60,28 +59,28 @@ func (r *renewals) add(l *Lease) {
 	r.first.Do(func() { r.start(r.step, nil) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.join(l, r.renewer.Stream(l), r.next(l, l.acquired))
+	r.join(l, r.renewer.Stream(l), r.dueAfter(l, l.acquired))
 	if l.renews.at < r.wakeAt {
 		r.wakeAt = l.renews.at
 		r.wake()
 	}
 }
 
-// next returns when to renew a lease after the answer to a request that was sent at t0.
-func (r *renewals) next(l *Lease, t0 time.Duration) time.Duration {
-	if t0 < r.since {
-		return r.since
+// dueAfter returns when to renew a lease after the answer to a request of t0: at once if a server has moved since.
+func (r *renewals) dueAfter(l *Lease, t0 time.Duration) time.Duration {
+	if t0 < r.movedAt {
+		return r.movedAt
 	}
 	return t0 + l.times.Renew
 }
 
-// renewMoved makes all leases due now that have moved to another server, and leases with an unanswered
-// grant or renewal when it is answered.
+// renewMoved makes the leases due now that have moved to another server. A lease with an unanswered grant or
+// renewal is due again after the answer.
 func (r *renewals) renewMoved(moved func(*Lease) bool) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.since = now
+	r.movedAt = now
 	for _, g := range r.groups {
 		for _, l := range slices.Clone(g.due.leases) {
 			if moved(l) {
@@ -132,18 +131,18 @@ func (r *renewals) step() time.Duration {
 			delete(r.groups, stream)
 		}
 	}
-	if r.moved { // maybe to a group that the loop had passed
-		r.moved = false
+	if r.regrouped { // the loop may have passed the new group before
+		r.regrouped = false
 		next = now
 	}
 	if r.wakeAt > now {
-		// Never postpone an instant that the timer was set for: a lock that is acquired
-		// and released all the time would postpone it each time.
+		// Never postpone an instant that the timer was set for: otherwise, a lock that is
+		// acquired and released all the time would postpone it each time.
 		next = min(next, r.wakeAt)
 	}
 	r.wakeAt = next
 	if next == never {
-		return time.Hour
+		return time.Hour // no lease is left; add wakes the goroutine
 	}
 	return max(next-now, 0)
 }
@@ -158,8 +157,8 @@ func (r *renewals) sendDue(g *group, now time.Duration) (next time.Duration) {
 		case at > now:
 			return at
 		}
-		if free := g.sent + min(time.Duration(g.underway)*gap, g.shortest/10); free > now {
-			return free
+		if earliest := g.sent + min(time.Duration(g.underway)*gap, g.shortest/10); earliest > now {
+			return earliest
 		}
 		if r.keeps(g, first, now) {
 			r.send(g, now)
@@ -167,7 +166,8 @@ func (r *renewals) sendDue(g *group, now time.Duration) (next time.Duration) {
 	}
 }
 
-// keeps reports whether a scheduled lease stays in the group. Otherwise, it removes the lease.
+// keeps reports whether a scheduled lease stays in the group. It removes a lease that has ended, and moves a lease with
+// another stream to the group of that stream.
 func (r *renewals) keeps(g *group, l *Lease, now time.Duration) bool {
 	if l.ending.cause() != nil || l.until() <= now {
 		g.due.remove(l) // expiry ends it
@@ -179,14 +179,14 @@ func (r *renewals) keeps(g *group, l *Lease, now time.Duration) bool {
 	}
 	g.due.remove(l)
 	r.join(l, stream, l.renews.at)
-	r.moved = true
+	r.regrouped = true
 	return false
 }
 
 func (r *renewals) send(g *group, now time.Duration) {
-	one := &batch{sent: now}
+	b := &batch{sent: now}
 	longest := time.Duration(0)
-	for len(one.leases) < maxBatch {
+	for len(b.leases) < maxBatch {
 		l := g.next(now)
 		if l == nil {
 			break
@@ -196,41 +196,41 @@ func (r *renewals) send(g *group, now time.Duration) {
 		}
 		g.due.remove(l)
 		r.renewer.Late(max(0, now-l.renews.at))
-		l.pending = one
-		one.leases = append(one.leases, l)
-		longest = max(longest, l.until()-now, leastTry)
+		l.pending = b
+		b.leases = append(b.leases, l)
+		longest = max(longest, l.until()-now, minTry)
 	}
-	if len(one.leases) == 0 {
+	if len(b.leases) == 0 {
 		return // all of them have ended or moved
 	}
-	if len(one.leases) < maxBatch { // otherwise, others are due
+	if len(b.leases) < maxBatch { // after a full batch, the next one follows without a gap
 		g.sent = now
 	}
-	for _, l := range one.leases {
-		g.add(l, now+l.times.try(l.until()-now)) // the retry; an answer moves it
+	for _, l := range b.leases {
+		g.add(l, now+l.times.resendAfter(l.until()-now)) // without an answer, it is renewed again then
 	}
 	g.underway++
 	r.wg.Go(func() {
-		done := r.renewer.Renew(r.ctx, g.stream, one.sent, min(longest, maxWait), one.leases)
-		r.answered(g, one, done)
+		done := r.renewer.Renew(r.ctx, g.stream, b.sent, min(longest, maxWait), b.leases)
+		r.answered(g, b, done)
 	})
 }
 
 // answered schedules the next renewal of the leases of a batch.
-func (r *renewals) answered(g *group, one *batch, done []bool) {
+func (r *renewals) answered(g *group, b *batch, done []bool) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.underway--
-	for i, l := range one.leases {
-		latest := l.pending == one
+	for i, l := range b.leases {
+		latest := l.pending == b
 		if latest {
 			l.pending = nil
 		}
 		switch {
-		case l.renews.index == 0: // it has ended
-		case done[i] && (latest || r.next(l, one.sent) > l.renews.at):
-			l.group.due.move(l, r.next(l, one.sent))
+		case l.renews.index == 0: // the lease has ended
+		case done[i] && (latest || r.dueAfter(l, b.sent) > l.renews.at): // an older batch only postpones
+			l.group.due.move(l, r.dueAfter(l, b.sent))
 		case !done[i] && latest:
 			l.group.due.move(l, min(max(l.renews.at, now), now+l.times.Retry))
 		}
@@ -238,30 +238,30 @@ func (r *renewals) answered(g *group, one *batch, done []bool) {
 	r.wake()
 }
 
-// A Stream carries renewals to one server. Leases with equal Streams share batches. A
-// Stream that does not answer does not delay the leases of another Stream. The dynamic
-// type is comparable.
+// A Stream carries renewals to one server. Leases with equal Streams share batches, so its dynamic
+// type must be comparable. A Stream that does not answer does not delay the leases of another one.
 type Stream any
 
 // A group has the leases of one stream. One batch renews all due leases. Several batches may be under way,
-// for example behind a slow network. If an answer is late, the
-// lease is renewed again, in time. So neither a dead connection nor a lease with a longer TTL ends
-// another lease. But the more batches are under way, the longer the next one collects leases, up to a
-// tenth of the shortest interval: when a server stops answering, about 80 are under way at most, and more
-// only with TTLs below 5 s. All fields are guarded by renewals.mu.
+// for example on a slow network. If an answer is late, the lease is renewed again in another batch. So
+// neither a dead connection nor a batch with leases of longer TTLs ends a lease.
+//
+// The more batches are under way, the longer the next one collects leases, up to a tenth of the shortest
+// interval. So about 80 batches are under way at most when a server stops answering, and more only with TTLs
+// below 5 s. All fields are guarded by renewals.mu.
 type group struct {
 	stream   Stream
-	due      schedule      // leases by due time
-	underway int           // batches without an answer
+	due      schedule      // leases by the time of their next renewal
+	underway int           // number of batches without an answer
 	sent     time.Duration // time of the newest batch that was not full
-	shortest time.Duration // shortest interval of a lease
+	shortest time.Duration // shortest Times.Renew of a lease
 }
 
 const (
 	// maxBatch is the maximum number of leases in one batch.
 	maxBatch = 1000
 
-	// gap is the time between two batches for each batch under way.
+	// gap, times the number of batches under way, is the time between two batches.
 	gap = 2 * time.Millisecond
 
 	// maxWait limits how long the Renewer waits for an answer.
@@ -276,7 +276,7 @@ func (g *group) add(l *Lease, at time.Duration) {
 	g.due.add(l, at)
 }
 
-// next returns a lease for the next batch, which is due now or within a tenth of its interval, or nil.
+// next returns a lease for the next batch, or nil. The lease is due now, or within a tenth of its interval.
 func (g *group) next(now time.Duration) *Lease {
 	l, at := g.due.first()
 	if l != nil && at > now && (l.pending != nil || at-now > l.times.Renew/10) {

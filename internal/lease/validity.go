@@ -34,7 +34,7 @@ func (l *Lease) Err() error {
 	return l.ending.cause()
 }
 
-// Cause is like Err, but does not read the clock.
+// Cause is like Err, but does not read the clock: it may be nil although the time of the lease is over.
 func (l *Lease) Cause() error { return l.ending.cause() }
 
 // ErrAt returns the cause of the lease's end as of now. It does not end the lease, runs no code of the user's and does
@@ -64,13 +64,15 @@ func (l *Lease) Extend(t0 time.Duration) {
 // RenewNow makes the next renewal due now.
 func (l *Lease) RenewNow() { l.k.renewals.dueNow(l) }
 
-// ExpireAs makes cause the cause if the lease expires before the next Extend: a renewal
-// failed for a known reason.
+// ExpireAs sets the cause with which the lease ends if it expires before the next Extend. It is
+// called when a renewal has failed for a known reason.
 func (l *Lease) ExpireAs(cause error) { l.expiresAs.Store(&cause) }
 
 // ResendAfter returns how long a renewal that is sent now may stay unanswered before another
 // one is sent.
-func (l *Lease) ResendAfter() time.Duration { return l.times.try(l.until() - l.k.clock.Ticks()) }
+func (l *Lease) ResendAfter() time.Duration {
+	return l.times.resendAfter(l.until() - l.k.clock.Ticks())
+}
 
 // End ends the lease with a cause, without notifying its Holder. It returns false if the
 // lease has ended before.
