@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemClock returns a function that reads CLOCK_BOOTTIME. That clock continues while the
-// machine is suspended, as the server's clock does; Go's timers and monotonic clock stop.
-// It returns nil on systems without the clock, and in a testing/synctest bubble, where the
-// machine's time does not apply.
+// systemClock returns a function that reads CLOCK_BOOTTIME. That clock continues while the machine is suspended, as the
+// server's clock does; Go's timers and monotonic clock stop. It returns nil on systems without the clock, and in a
+// testing/synctest bubble, where the machine's time does not apply.
 func systemClock() func() time.Duration {
 	var probe unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &probe) != nil || inBubble() {

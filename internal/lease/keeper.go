@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A Keeper ends and renews any number of leases. It needs two goroutines and two timers,
-// from the first lease on.
+// A Keeper ends and renews any number of leases. It needs two goroutines and two timers, from the first lease on.
 type Keeper struct {
 	clock    *Clock
 	expiry   *expiry

@@ -35,8 +35,7 @@ type Lease struct {
 
 // A Holder is notified when a lease ends by itself, without a call of [Lease.End].
 type Holder interface {
-	// Lost is called once with the cause, after the lease's contexts are done. It may
-	// block.
+	// Lost is called once with the cause, after the lease's contexts are done. It may block.
 	Lost(cause error)
 }
 

@@ -2,8 +2,7 @@ package lease
 
 import "time"
 
-// Remaining returns how long the lease stays valid without another renewal, 0 if it has
-// ended.
+// Remaining returns how long the lease stays valid without another renewal, 0 if it has ended.
 func (l *Lease) Remaining() time.Duration {
 	if l.Err() != nil {
 		return 0
@@ -68,14 +67,12 @@ func (l *Lease) RenewNow() { l.k.renewals.dueNow(l) }
 // called when a renewal has failed for a known reason.
 func (l *Lease) ExpireAs(cause error) { l.expiresAs.Store(&cause) }
 
-// ResendAfter returns how long a renewal that is sent now may stay unanswered before another
-// one is sent.
+// ResendAfter returns how long a renewal that is sent now may stay unanswered before another one is sent.
 func (l *Lease) ResendAfter() time.Duration {
 	return l.times.resendAfter(l.until() - l.k.clock.Ticks())
 }
 
-// End ends the lease with a cause, without notifying its Holder. It returns false if the
-// lease has ended before.
+// End ends the lease with a cause, without notifying its Holder. It returns false if the lease has ended before.
 func (l *Lease) End(cause error) bool {
 	if !l.finish(l.k.clock.Ticks(), cause) {
 		return false
