@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A List is a list of servers. The user numbers it. It has a version for each change of its servers
-// that the user did not number: a server that lost its data returns as another server. An odd
-// version is announced: no lock is granted with it. When all servers have it, the next version is in force.
+// A List is a list of servers. The user gives it a number. Its version counts the changes without a new number:
+// a server that lost its data returns with another id. A list with an odd version is only announced: no lock
+// is granted with it. When all servers have it, the next version is in force.
 type List struct {
 	Number  int // zero without a list
 	Size    int
@@ -31,17 +31,17 @@ func (l List) Name() string {
 // InForce reports whether locks are granted with this version.
 func (l List) InForce() bool { return l.Version > 0 && l.Version%2 == 0 }
 
-// Text returns the ids as one text.
+// Text returns the ids as one text, which ReadList reads.
 func (l List) Text() string { return strings.Join(l.Servers, " ") }
 
-// ReadList returns the list of a name and of a text of ids. Its number is 0 if the name is of no list.
+// ReadList returns the list with a Name and a Text. Its number is 0 if name is not the Name of a list.
 func ReadList(name, ids string) (l List) {
 	numbers := strings.Split(name, "/")
 	if len(numbers) != 4 {
 		return l
 	}
-	for i, n := range []*int{&l.Number, &l.Size, &l.Version} {
-		*n, _ = strconv.Atoi(numbers[i])
+	for i, field := range []*int{&l.Number, &l.Size, &l.Version} {
+		*field, _ = strconv.Atoi(numbers[i])
 	}
 	l.Servers = strings.Fields(ids)
 	return l

@@ -7,13 +7,13 @@ type State struct {
 	Answered bool
 	Run      string // identifies the process of the server
 	ID       string // identifies the server and its data, empty before its admission
-	Member   bool   // whether it has the data of this run
+	Member   bool   // whether it has the data with which it was let in
 	List     List
-	Former   []string // ids in its previous version of the list
+	Former   []string // ids in the list that it had before
 	WaitLeft int64    // ms until it grants locks
-	MaxTTL   int64    // ms
-	MaxToken uint64
-	ReturnID string // random id for its next admission
+	MaxTTL   int64    // longest TTL of any lock in ms
+	MaxToken uint64   // greatest committed token
+	ReturnID string   // random text that its next admission must repeat
 }
 
 // An Action is the next step of a client.
@@ -23,38 +23,39 @@ type Action int
 const (
 	Nothing  Action = iota
 	Join            // let in the servers that lost data
-	Form            // Join although a majority has lost its data
-	Raise           // make the client's list the list of all members
+	Form            // Join although a majority has no data of this run
+	Raise           // give members the client's list, or its longest TTL
 	Outdated        // report that the client's list is not the newest
 	Differs         // report that the client has other servers under the same number
-	Replaced        // report that the others do not know a majority of the servers
+	Replaced        // report that a majority of the servers is not in the list of the others
 	Double          // report that two servers are the same one
 	Await           // wait: too few servers answer
-	Outside         // report a server that is not in the list and must not be let in
+	Outside         // report servers that are not in the list and must not be let in
 )
 
 // A Plan is the next step for the servers of a list. Servers are given by their places in the client's list.
 type Plan struct {
 	Do    Action
-	About []int // servers of the action, for logs
-	First []int // servers to let in, or to move to List
-	Then  []int // servers to let in after Enough of First
+	About []int // servers of the action
+	First []int // servers of About to which to send quorum_join first
+	Then  []int // servers of About that follow once Enough is true for those of First
 
 	// The values that Join, Form and Raise store at the servers.
 	List     List
-	IDs      []string // by server
-	Waits    []bool   // by server: whether it then grants nothing for MaxTTL
-	MaxTTL   int64    // ms
-	MaxToken uint64
+	IDs      []string // id of each server
+	Waits    []bool   // whether each server then grants nothing for MaxTTL
+	MaxTTL   int64    // longest TTL of any lock in ms
+	MaxToken uint64   // greatest committed token
 
 	// MemberIDs are the ids for the next plan, by server. They are nil if nothing has changed.
 	MemberIDs []string
 
 	moved  []string   // ids of the members that have List
-	others [][]string // ids of each rival of List, and of each former list
+	others [][]string // ids in each other list that servers have, or had before List
 }
 
-// Enough reports whether no other list has a majority of its servers any more, once some servers have been moved.
+// Enough reports whether a majority of each other list has List, once the moved servers have it, too. The other lists
+// then grant nothing.
 func (p Plan) Enough(moved []int) bool {
 	ids := slices.Clone(p.moved)
 	for _, i := range moved {
@@ -63,8 +64,8 @@ func (p Plan) Enough(moved []int) bool {
 	return !slices.ContainsFunc(p.others, func(l []string) bool { return among(l, ids) < Majority(len(l)) })
 }
 
-// Confirmed returns the servers that a client may let in: the greatest token was read with states, after first had
-// the number of their return.
+// Confirmed returns those of servers that a client may let in. first and states are two readings. A server must have
+// had its ReturnID at the first one, so that the greatest token, from the second one, was read after its return began.
 func Confirmed(first, states []State, servers []int) (confirmed []int) {
 	for _, i := range servers {
 		if first[i].Answered && first[i].ReturnID == states[i].ReturnID {
@@ -75,21 +76,21 @@ func Confirmed(first, states []State, servers []int) (confirmed []int) {
 }
 
 // Next returns the plan of a client for its servers. list is the number of its list, and ttl its longest TTL in ms.
-// memberIDs are the Plan.MemberIDs of the plan before: the ids under which the client last saw its servers as members
+// memberIDs are the Plan.MemberIDs of the plan before: the ids with which the client last saw its servers as members
 // of a list in force.
 //
-// Once a list is in force, a server outside the list may be a mistake of this client. So only a client that has seen a
-// member at the place of this server lets it in, because the data of that member is lost then.
+// Once a list is in force, a server outside the list may be a mistake of this client. So a client lets such a server in
+// only if it has seen a member at this place: the data of that member is lost then.
 //
-// A client with a later list first makes every member one of its list. This needs an answer of all
-// servers, so that no majority of the old list grants beside one of the new list. The package
-// documentation says why lists with one number do not grant beside each other either.
+// A client with a later number first moves every member to its list. This needs an answer of all servers, so that
+// no majority of the old list grants at the same time as a majority of the new list. The package documentation
+// says why two lists with one number do not either.
 func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	n := len(servers)
 	p := Plan{MaxTTL: ttl, IDs: make([]string, n), Waits: make([]bool, n)}
 	var lost, older, short []int
 	answers, members := 0, 0
-	changes := false
+	changes := false // whether a server has a list with an earlier number
 	for i, s := range servers {
 		if !s.Answered {
 			continue
@@ -145,7 +146,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 				p.List.Version = 1
 			}
 		} else {
-			p.Do = Await // no client knows which place is free
+			p.Do = Await // without the id of each server, the new version would lack a member
 			lost = slices.DeleteFunc(lost, func(i int) bool { return slices.Contains(outside, i) })
 		}
 	}
@@ -156,7 +157,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 		p.List.Version += 2
 	}
 	if p.List.Number > 0 && !p.List.InForce() && !slices.ContainsFunc(servers, func(s State) bool { return !s.Member || s.List.Name() != p.List.Name() }) {
-		p.List.Version++ // all have it
+		p.List.Version++ // all servers have the announced version
 	}
 	p.MemberIDs = slices.Clone(memberIDs)
 	for i, id := range p.IDs {
@@ -164,8 +165,8 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 			p.MemberIDs[i] = id
 		}
 	}
-	seen := false
-	var stale []int
+	seen := false   // whether a server has p.List
+	var stale []int // members that have another version
 	for i, s := range servers {
 		same := s.List.Name() == p.List.Name()
 		seen = seen || same
@@ -183,7 +184,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 			}
 		}
 	}
-	apart := func(i int) bool { // another list is without this server
+	apart := func(i int) bool { // whether another list is without this server
 		return slices.ContainsFunc(p.others, func(l []string) bool { return !slices.Contains(l, p.IDs[i]) })
 	}
 	for i, s := range servers {
@@ -225,8 +226,8 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	return p
 }
 
-// identify gives each server its id. A server without an id, or with a copy of another server's id, gets the number
-// of its return.
+// identify sets the id of each server. A server without an id, or with a copy of another server's data, gets its
+// ReturnID. Members come first, so that the copy gets the new id.
 func identify(servers []State, ids []string) {
 	for _, member := range []bool{true, false} {
 		for i, s := range servers {
@@ -241,8 +242,8 @@ func identify(servers []State, ids []string) {
 	}
 }
 
-// newest returns the latest version of the list that a server has, and the members that are not in
-// it. Of versions that were begun at the same time, it prefers a version with all members.
+// newest returns the list with the latest version that a server has, and the members that are not in
+// this list. Of lists with the same version, it prefers a list with all members.
 func newest(servers []State, list int, ids []string) (newest List, strangers []int) {
 	for _, s := range servers {
 		if s.List.Number != list || s.List.Version < newest.Version || s.List.Version == newest.Version && len(strangers) == 0 {
@@ -258,8 +259,8 @@ func newest(servers []State, list int, ids []string) (newest List, strangers []i
 	return newest, strangers
 }
 
-// complete returns all ids, sorted. For servers that do not answer, it takes the ids from memberIDs. An id outside the
-// former list belongs to data that is lost.
+// complete returns the ids of all servers, sorted. For servers that do not answer, it takes the ids from memberIDs,
+// unless such an id is not in the former list: the server has lost the data of that id.
 func complete(ids []string, former List, memberIDs []string) (all []string) {
 	for i, id := range ids {
 		if id == "" && former.has(memberIDs[i]) {

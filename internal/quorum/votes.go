@@ -1,18 +1,18 @@
 package quorum
 
-// A Vote is the answer of one server, with a code of the scripts.
+// A Vote is the answer of one server to quorum_acquire or quorum_renew.
 type Vote struct {
 	From   int // index of the server
 	Code   int64
 	Token  uint64 // Granted: proposed token
 	Run    string // Granted: run id of the server
-	Left   int64  // Held and Waiting: ms
+	Left   int64  // Held: TTL in ms, or -1; Waiting: ms until it grants
 	Holder string // Held: value of the lock
 }
 
-// The codes of a Vote.
+// The codes of a Vote. The scripts answer with them, except for Failed and Stepped.
 const (
-	Failed    = 0 // the server did not answer
+	Failed    = 0 // no answer, or none that the scripts give
 	Granted   = 1
 	Held      = 4 // another attempt has the lock
 	Abandoned = 6
@@ -24,38 +24,38 @@ const (
 	Stepped   = 12 // a grant that does not count, because the server's clock was stepped
 )
 
-// Released is the code of a server that had the lock, and NotMine of a server that did not.
+// The answers to quorum_leave.
 const (
-	NotMine  = 0
+	NotMine  = 0 // the server did not have the lock of this attempt
 	Released = 1
 )
 
 // Majority returns how many of n servers are a majority.
 func Majority(n int) int { return n/2 + 1 }
 
-// A Verdict is the result of an acquire or a renewal.
+// A Verdict is the result of an acquire, a renewal or a release at all servers.
 type Verdict int
 
 // The verdicts.
 const (
-	Undecided Verdict = iota
-	Yes               // a majority granted
-	No                // another attempt has a majority
-	Ahead             // this attempt has the most servers of several: try again
-	Behind            // another attempt has more servers: give way
-	Foreign           // too many servers have keys of another kind
-	Short             // too few servers can grant
-	Twice             // two of the votes are from one server
+	Undecided Verdict = iota // more answers are needed
+	Yes                      // a majority granted or released
+	No                       // another attempt has a majority, or the lease was lost
+	Ahead                    // of several attempts, this one has the most servers: try again
+	Behind                   // another attempt has more servers: give way
+	Foreign                  // too many servers have the name as another kind of lock
+	Short                    // too few servers can grant
+	Twice                    // two of the votes are from one server
 )
 
-// Acquire counts the votes of an acquire. pending of n servers have not answered.
-// If the verdict is Yes, token is the token to commit. If it is No, by is a vote of the holder.
+// Acquire counts the votes of an acquire. pending of n servers have not answered. If the verdict is Yes, token is
+// the token to commit. If it is No, by is a vote for the holder. If it is Twice, by is from the server in question.
 //
 // If several attempts run at the same time, each may get a minority. Then only the attempt with the
 // most servers keeps them and tries again, so that one attempt succeeds. me is the value of this
-// attempt, and decides between equals.
+// attempt. Of two attempts with equally many servers, the one with the smaller value is ahead.
 func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, by Vote) {
-	granted, free := 0, pending // free servers may still grant
+	granted, free := 0, pending // free: servers that have granted or may still grant
 	for i, a := range votes {
 		if a.Code != Granted {
 			continue
@@ -94,8 +94,8 @@ func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, 
 	return Short, 0, by
 }
 
-// holder returns how many servers other attempts hold, the most that one of them holds, and a vote for this attempt
-// with its longest time.
+// holder returns at how many servers other attempts hold the lock, the attempt that holds it at the most servers, as a
+// vote with the longest TTL there, and their number, best.
 func holder(votes []Vote) (held, best int, most Vote) {
 	for _, a := range votes {
 		if a.Code != Held {
@@ -117,7 +117,7 @@ func holder(votes []Vote) (held, best int, most Vote) {
 	return held, best, most
 }
 
-// longest returns the longer of two PTTLs. The longest is -1, a key without a TTL.
+// longest returns the longer of two replies of PTTL. -1 is the longest of all: the key has no TTL.
 func longest(a, b int64) int64 {
 	if a == -1 || b == -1 {
 		return -1
@@ -161,7 +161,7 @@ func Release(released, notMine, pending, n int) Verdict {
 	case released+notMine < Majority(n):
 		return Short
 	case released > 0:
-		return Yes // the servers that did not answer may have had it
+		return Yes // the servers that did not answer may have had the lock, too
 	}
 	return No
 }

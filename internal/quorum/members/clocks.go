@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// clocks notices servers whose clock is stepped forward: locks of others may have expired there before their time.
+// clocks notices servers whose clock is stepped forward: locks of other clients may have expired there before their
+// time, so grants of such a server do not count for the longest TTL.
 type clocks struct {
 	maxTTL time.Duration
 
@@ -13,10 +14,10 @@ type clocks struct {
 	servers []serverClock
 }
 
-// A serverClock bounds how far a server's clock is ahead of the time that has elapsed here. The server reads its
-// clock at some time during a request, so there is an uncertainty.
+// A serverClock bounds how far a server's clock is ahead of the time that has elapsed here. The exact difference is
+// not known, because the server reads its clock at some time between request and answer.
 type serverClock struct {
-	min, max       time.Duration
+	min, max       time.Duration // bounds of the difference
 	readAt         time.Duration // time of the last reading, zero before the first
 	distrustsUntil time.Duration // end of the time in which grants do not count
 }
@@ -29,7 +30,7 @@ func (c *clocks) read(server int, clock int64, sent, now time.Duration) (step ti
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.servers[server]
-	slack := 50*time.Millisecond + (now-s.readAt)/1000 // without a step, the rates differ by less than a thousandth
+	slack := 50*time.Millisecond + (now-s.readAt)/1000 // the rates of two clocks may differ by up to 0.1 %
 	step = lowest - s.max
 	if s.readAt == 0 || step <= slack {
 		step = 0

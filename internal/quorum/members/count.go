@@ -15,14 +15,14 @@ import (
 )
 
 var (
-	// ErrAhead means that this attempt has more servers than the others, which give way within a round trip.
+	// ErrAhead means that this attempt has more servers than the others. The others give way within a round trip.
 	ErrAhead = errors.New("lockcore: other clients try at the same time")
 	// ErrOvertaken means that another attempt has more servers.
 	ErrOvertaken = errors.New("lockcore: another client acquired the lock at the same time")
 )
 
-// CountAcquire counts the answers to quorum_acquire. Grants of distrusted servers do not count. The one answer has
-// the form of an answer to mutex_acquire.
+// CountAcquire counts the answers to quorum_acquire. Grants of distrusted servers do not count. me is the value of the
+// attempt. The result has the form of an answer to mutex_acquire.
 func CountAcquire(r wire.Request, me string, distrusts func(server int) bool) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
@@ -53,20 +53,20 @@ func CountAcquire(r wire.Request, me string, distrusts func(server int) bool) se
 	}
 }
 
-// CountRenewal counts the answers to quorum_renew. The one answer is 1, or 0 if the lease is lost. If the answers are
-// {1, n} instead of {1}, it is the smallest n.
+// CountRenewal counts the answers to quorum_renew. The result is 1, or 0 if the lease is lost. If servers answer
+// {1, n} instead of {1}, the result is the smallest n instead of 1.
 func CountRenewal(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
-		one, decided := ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
-		if one.Value == int64(1) {
-			one.Value = leastNotice(answers)
+		result, decided := ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
+		if result.Value == int64(1) {
+			result.Value = leastNotice(answers)
 		}
-		return one, decided
+		return result, decided
 	}
 }
 
-// leastNotice returns the smallest n of the answers {1, n}, or 1 without these.
+// leastNotice returns the smallest n of the answers {1, n}, or 1 if there is no such answer.
 func leastNotice(answers map[int]wire.Answer) int64 {
 	least := int64(math.MaxInt64)
 	for _, a := range answers {
@@ -81,8 +81,8 @@ func leastNotice(answers map[int]wire.Answer) int64 {
 	return least
 }
 
-// ruling returns the one answer of a verdict that is about yes or no.
-func ruling(v quorum.Verdict, short func() error) (one wire.Answer, decided bool) {
+// ruling returns the result of a verdict on a renewal or a release. short makes the error of the verdict Short.
+func ruling(v quorum.Verdict, short func() error) (result wire.Answer, decided bool) {
 	switch v {
 	case quorum.Yes:
 		return wire.Answer{Value: int64(1)}, true
@@ -95,7 +95,8 @@ func ruling(v quorum.Verdict, short func() error) (one wire.Answer, decided bool
 	}
 }
 
-// CountRelease counts the answers to quorum_leave. The one answer is 1, or 0 if the lease was lost.
+// CountRelease counts the answers to quorum_leave. The result is 1, or 0 if the lease was lost. A server that got no
+// request of the attempt counts as one without the lock.
 func CountRelease(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		released, notMine := 0, 0
@@ -111,7 +112,8 @@ func CountRelease(r wire.Request) several.Count {
 	}
 }
 
-// CountRights counts the answers to lock_rights. A server that refuses is an error, even if a majority does not.
+// CountRights counts the answers to lock_rights. The refusal of one server is the result, even if a majority allows
+// all commands.
 func CountRights(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		fine := 0
@@ -133,8 +135,8 @@ func CountRights(r wire.Request) several.Count {
 	}
 }
 
-// CountAnswers counts the answers to a request that neither grants nor releases. The one answer is the list of the
-// answers of a majority.
+// CountAnswers counts the answers to a request that neither grants nor releases. The result is the list of the good
+// answers, once a majority has given one.
 func CountAnswers(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		var fine []any
@@ -159,8 +161,8 @@ func CountAnswers(r wire.Request) several.Count {
 	}
 }
 
-// votesOf reads the answers of quorum_acquire and quorum_renew. An answer that is none of them
-// counts as missing, see shortage.
+// votesOf reads the answers to quorum_acquire and quorum_renew. Any other answer, or an error, is a vote with the code
+// Failed.
 func votesOf(answers map[int]wire.Answer) []quorum.Vote {
 	votes := make([]quorum.Vote, 0, len(answers))
 	for from, a := range answers {
@@ -197,6 +199,7 @@ func voteOf(from int, a wire.Answer) quorum.Vote {
 	return v
 }
 
+// votesFor are the words for votes in the text of an error, by code.
 var votesFor = map[int64]string{
 	quorum.Granted:   "granted",
 	quorum.Held:      "held by others",
@@ -209,7 +212,8 @@ var votesFor = map[int64]string{
 	quorum.WrongKind: "with another refusal",
 }
 
-// shortage describes why too few servers could do what was requested.
+// shortage returns the error of a request that too few servers could fulfill, with the number of servers by reason.
+// votes are nil for a request without votes.
 func shortage(r wire.Request, answers map[int]wire.Answer, votes []quorum.Vote, n int) error {
 	e := &wire.NoQuorumError{}
 	reasons := map[string]int{}

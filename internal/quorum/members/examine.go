@@ -34,27 +34,28 @@ type Config struct {
 	Closing    <-chan struct{} // closed when the client is being closed
 }
 
-// An examiner reads the states of all servers and lets servers in.
+// An examiner reads the states of all servers and lets servers in. It runs one examination at a time, in the
+// background.
 type examiner struct {
 	Config
 	log  logr.Logger
 	wire *several.Wire
 
-	// The running examination uses these.
-	reported    quorum.Action // last reported action
-	seenMembers bool          // whether a server was a member
+	// Only the running examination uses these fields.
+	reported    quorum.Action // action in the last report
+	seenMembers bool          // whether a server was a member in a report
 
 	first    chan struct{}          // closed after the first examination
-	list     atomic.Pointer[string] // name of the list
-	acquires atomic.Bool            // whether this client lets servers in
+	list     atomic.Pointer[string] // name of the list in force, empty before the first
+	acquires atomic.Bool            // whether this client acquires locks, and so lets servers in
 
 	mu        sync.Mutex
 	running   bool
 	again     bool     // whether another examination is needed
 	duplicate error    // two servers are the same one
 	refused   error    // the client has other servers than the quorum
-	runs      []string // run ids of the servers' last grants
-	ids       []string // ids of the servers, see quorum.Plan.MemberIDs
+	runs      []string // run id in the last grant of each server
+	ids       []string // id of each server as a member, see quorum.Plan.MemberIDs
 }
 
 const (
@@ -62,8 +63,8 @@ const (
 	examinePause = 100 * time.Millisecond
 	// examineTimeout is the time for the answer of one server.
 	examineTimeout = 3 * time.Second
-	// stragglerTimeout is the time for the other answers after a majority has answered. Requests wait for the first
-	// examination, so that has firstStragglerTimeout, and lets no server in.
+	// stragglerTimeout is the time for the other answers after a majority has answered. The first examination has
+	// only firstStragglerTimeout, and lets no server in, because requests wait for it.
 	stragglerTimeout      = time.Second
 	firstStragglerTimeout = 10 * time.Millisecond
 )
@@ -109,11 +110,10 @@ func (e *examiner) examine(ctx context.Context, admits bool, straggler time.Dura
 	change := p.Do == quorum.Join || p.Do == quorum.Form || p.Do == quorum.Raise
 	switch {
 	case change && admits:
-		// The tokens must be read after the servers that lost data have got the numbers of
-		// their returns.
+		// The tokens must be read after the servers that lost data have got the numbers of their returns.
 		states := e.states(ctx, admits, straggler)
 		again := e.plan(states)
-		if again.Do != p.Do || again.List.Name() != p.List.Name() {
+		if again.Do != p.Do || again.List.Name() != p.List.Name() { // another client has changed something
 			e.start()
 			return false
 		}
@@ -123,7 +123,7 @@ func (e *examiner) examine(ctx context.Context, admits bool, straggler time.Dura
 			done = append(done, e.admit(states, p, quorum.Confirmed(first, states, p.Then))...)
 		}
 		if len(done) > 0 {
-			e.start() // there may be more to do
+			e.start() // the next plan may have further changes
 		}
 	case p.Do == quorum.Double:
 		e.setDuplicate(p.About[0], p.About[1])
@@ -148,7 +148,7 @@ func (e *examiner) examine(ctx context.Context, admits bool, straggler time.Dura
 	return !silent && p.Do == quorum.Nothing
 }
 
-// plan returns what is to be done, and remembers the ids of the servers.
+// plan returns what is to be done, and records the ids of the members for the next plan.
 func (e *examiner) plan(states []quorum.State) quorum.Plan {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,8 +166,8 @@ func (e *examiner) wasMember(server int) bool {
 	return e.ids[server] != ""
 }
 
-// setDuplicate records that two servers are the same one. Nothing is acquired until an examination has an
-// answer of each server, and no two are the same.
+// setDuplicate records that two servers are the same one. No lock is acquired until an examination has
+// answers of all servers, and finds no two that are the same.
 func (e *examiner) setDuplicate(one, other int) {
 	text := fmt.Sprintf("servers[%d] and servers[%d] of NewQuorum are the same server", one, other)
 	e.mu.Lock()
@@ -175,8 +175,8 @@ func (e *examiner) setDuplicate(one, other int) {
 	e.duplicate = &wire.NoQuorumError{Permanent: true, Text: text}
 }
 
-// recordRun records the run of a server that has granted a lock. A server that is given twice may have
-// been down at the first examination.
+// recordRun records the run of a server that has granted a lock. If another server has this run, the two are the same:
+// no examination may have noticed, because the server did not answer at that time.
 func (e *examiner) recordRun(server int, run string) {
 	e.mu.Lock()
 	e.runs[server] = ""
@@ -188,7 +188,7 @@ func (e *examiner) recordRun(server int, run string) {
 	}
 }
 
-// admit lets servers in, or gives them the list, and returns those that have it.
+// admit sends quorum_join to servers, and returns those that now have the list of the plan.
 func (e *examiner) admit(states []quorum.State, p quorum.Plan, servers []int) (done []int) {
 	for _, i := range servers {
 		s := &states[i]
@@ -212,14 +212,15 @@ func (e *examiner) admit(states []quorum.State, p quorum.Plan, servers []int) (d
 	return done
 }
 
-// states asks all servers. A server without data gets the number of a return only if it may be let in.
+// states asks all servers for their states. If admits is set, a server without data stores a random text, which admit
+// must then repeat.
 func (e *examiner) states(ctx context.Context, admits bool, straggler time.Duration) []quorum.State {
 	ask := func(int) wire.Request {
-		number := ""
+		returnID := ""
 		if admits {
-			number = rand.Text()[:10] // 50 bits
+			returnID = rand.Text()[:10] // 50 bits
 		}
-		return e.State.Call(wire.Keys(e.Marker), number)
+		return e.State.Call(wire.Keys(e.Marker), returnID)
 	}
 	states := make([]quorum.State, len(e.Servers))
 	for i, a := range e.wire.Each(ctx, ask, examineTimeout, straggler) {
@@ -247,11 +248,11 @@ func readState(answer any) (s quorum.State) {
 	return s
 }
 
-// report logs what an examination has found, once.
+// report logs what an examination has found, unless the last one has found the same.
 func (e *examiner) report(p quorum.Plan, states []quorum.State) {
 	repeated := e.reported == p.Do
 	e.reported = p.Do
-	restarted := e.seenMembers
+	restarted := e.seenMembers // whether servers had data before
 	for _, s := range states {
 		restarted = restarted || s.List.Number > 0
 		e.seenMembers = e.seenMembers || s.Member

@@ -3,7 +3,7 @@
 // do this at the same time.
 //
 // A Quorum examines its servers before the first request, and when a server has answered that it is no member. So
-// it costs nothing while all servers are members. A client that acquires no locks lets no server in.
+// examinations cost nothing while all servers are members. A client that acquires no locks lets no server in.
 //
 //	members.go ─► examine.go, clocks.go     count.go: one answer from the answers of all servers
 package members
@@ -26,9 +26,9 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Quorum has the servers of a client.
+// A Quorum has the servers of a client of NewQuorum. Package lock sends requests through its Wire.
 type Quorum struct {
-	Marker string // key of a server's state
+	Marker string // key of the state of each server, see quorum_join.lua
 	MaxTTL time.Duration
 	Wire   *several.Wire
 
@@ -60,10 +60,10 @@ func New(cfg Config, metrics Metrics, config wire.Config) *Quorum {
 // List returns the name of the list of servers that the client has. It may change, and is empty until it is known.
 func (q *Quorum) List() string { return *q.examiner.list.Load() }
 
-// Admit lets servers in from now on, because the client is going to acquire locks.
+// Admit makes examinations let servers in from now on. It is called before the client acquires a lock.
 func (q *Quorum) Admit() { q.examiner.acquires.Store(true) }
 
-// Distrusts reports whether grants of a server do not count, because its clock was stepped.
+// Distrusts reports whether grants of a server do not count now, because its clock was stepped.
 func (q *Quorum) Distrusts(server int) bool { return q.clocks.distrusts(server, q.now()) }
 
 // Majority returns how many servers are a majority.
@@ -88,7 +88,7 @@ func (q *Quorum) health(server int, err error) {
 	e.log.Info("server of the quorum answers again", "server", e.Servers[server].Addr)
 }
 
-// refusalOutcomes are the outcomes of answers that grant nothing, by code.
+// refusalOutcomes are the values of the label outcome for answers that grant nothing, by code.
 var refusalOutcomes = map[int64]string{
 	quorum.Lost: "lost_data", quorum.OtherList: "other_list", quorum.Waiting: "waiting", quorum.TooLong: "ttl_too_long",
 }
@@ -102,7 +102,7 @@ func (q *Quorum) answered(server int, value any, began time.Duration) {
 	e, refusal := &q.examiner, refusalOutcomes[code]
 	q.metrics[server].count(cmp.Or(refusal, "answered"))
 	if refusal != "" && code != quorum.Waiting || code == quorum.Granted && !e.wasMember(server) {
-		e.start() // the id of a new member is needed if it loses its data
+		e.start() // to learn the id of a new member, which this client needs if the member loses its data
 	}
 	if code != quorum.Granted || len(list) != 4 {
 		return // not a grant of a lock
@@ -141,12 +141,12 @@ func (q *Quorum) Ready(ctx context.Context, within time.Duration) (left time.Dur
 	err = cmp.Or(e.duplicate, e.refused)
 	e.mu.Unlock()
 	if err != nil {
-		e.start() // it may have been mended
+		e.start() // the user may have corrected the servers
 	}
 	return left, err
 }
 
-// A View is the answer of one server to a request, and its state.
+// A View is the answer of one server to a request of Views, and the server's state.
 type View struct {
 	Address string
 	Answer  wire.Answer
@@ -183,7 +183,7 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 	}
 }
 
-// Shortage returns the error for too few answers. refused has the servers that refused.
+// Shortage returns the error of a request to which too few servers gave a good answer. refused has the other answers.
 func (q *Quorum) Shortage(r wire.Request, refused map[int]wire.Answer) error {
 	return shortage(r, refused, nil, len(q.examiner.Servers))
 }
