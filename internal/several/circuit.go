@@ -12,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// Watchers are observers of the servers. They must not block.
+// Watchers are functions that a Wire calls with the state of its servers. They must not block.
 type Watchers struct {
 	// Health is called with an error when a server stops answering, and with nil when it answers again.
 	Health func(server int, err error)
@@ -29,9 +29,9 @@ type Watchers struct {
 //	                       ▲                                     │
 //	                       └───────── no answer: longer pause ───┘
 //
-// A server that is far away answers only requests with a long timeout. So an open circuit lets a request through if its
-// timeout is one and a half times the longest timeout of the unanswered requests since the last trial: a lock with a
-// short TTL does not end the leases of others.
+// Short timeouts open the circuit of a server that is far away. The open circuit still lets a request through if its
+// timeout is one and a half times the longest timeout of the unanswered requests since the last trial. Otherwise, a
+// lock with a short TTL would end leases with longer TTLs.
 type circuit struct {
 	server int
 	watch  Watchers
@@ -40,7 +40,7 @@ type circuit struct {
 	mu       sync.Mutex
 	open     bool
 	trying   bool
-	pauseEnd time.Time
+	pauseEnd time.Time     // earliest time of the next trial
 	silentIn time.Duration // longest timeout of the unanswered requests since the last trial
 }
 
@@ -74,7 +74,7 @@ func (c *circuit) leave(err error, timeout time.Duration) {
 			c.silentIn = 0
 		}
 		if _, late := errors.AsType[*conn.NoAnswerError](err); !late {
-			timeout = math.MaxInt64 // more time would not have helped
+			timeout = math.MaxInt64 // a longer timeout would not have helped
 		}
 		c.silentIn = max(c.silentIn, timeout)
 		c.open, c.trying = true, false

@@ -12,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
+// A member is one server of a Wire, behind its circuit.
 type member struct {
 	ctx     context.Context // context of the Wire
 	now     func() time.Duration
@@ -34,7 +35,7 @@ var (
 	errDropped = errors.New("lockcore: the caller has dropped the call")
 )
 
-// ask sends one request, unless it ends an attempt of which the server got no request.
+// ask sends one request, unless the request ends an attempt of which the server got no request.
 func (m *member) ask(r wire.Request, timeout time.Duration) wire.Answer {
 	t := taskOf(r)
 	if t.late == nil {
@@ -64,8 +65,8 @@ func (m *member) renew(ctx context.Context, requests []wire.Request) []wire.Answ
 	})
 }
 
-// exchange sends requests with a function. It drops a request whose attempt has ended, and all requests while the
-// circuit is open.
+// exchange passes requests to send, and returns their answers. It drops a request whose attempt has ended. While the
+// circuit is open, it drops all requests.
 func (m *member) exchange(requests []wire.Request, timeout time.Duration, send func([]wire.Request) []wire.Answer) []wire.Answer {
 	answers := make([]wire.Answer, len(requests))
 	var sent []wire.Request

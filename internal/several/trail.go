@@ -8,21 +8,21 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// MaxServers is the greatest number of servers.
+// MaxServers is the maximum number of servers of a Wire.
 const MaxServers = 9
 
 // A Trail records which servers may still get a request of an attempt.
 type Trail struct {
 	mu      sync.Mutex
-	closed  bool // end of the attempt
+	closed  bool // whether the attempt has ended
 	servers [MaxServers]serverTrail
-	changed sync.Cond // change of pending
+	changed sync.Cond // signals the end of a request
 }
 
 type serverTrail struct {
-	pending   int  // requests in flight
-	reached   bool // the server may have got a request
-	mayArrive bool // an unanswered request may still arrive
+	pending   int  // number of requests in flight
+	reached   bool // whether the server may have got a request
+	mayArrive bool // whether an unanswered request may still arrive
 }
 
 // NewTrail returns the Trail of a new attempt.
@@ -32,8 +32,8 @@ func NewTrail() *Trail {
 	return t
 }
 
-// begin is called before a request that does not end the attempt. It returns false if the attempt has ended. Otherwise,
-// done must follow.
+// begin is called before a request that does not end the attempt. If it returns true, the caller calls done after the
+// request. It returns false if the attempt has ended.
 func (t *Trail) begin(server int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,6 +43,7 @@ func (t *Trail) begin(server int) bool {
 	return !t.closed
 }
 
+// done records the result of a request.
 func (t *Trail) done(server int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,15 +90,15 @@ func await(ctx context.Context, changed *sync.Cond, condition func() bool) {
 	}
 }
 
-// A Count makes one answer of the answers of n servers, which it gets by server. It is called after each answer.
-// decided is false if more answers are needed, and true when none is pending.
+// A Count makes one answer from the answers of n servers. It is called after each answer, with all answers so far, by
+// server. decided is false if more answers are needed. It is true once all n servers have answered.
 type Count func(answers map[int]wire.Answer, n int) (answer wire.Answer, decided bool)
 
 // A task is the data that this package attaches to a request.
 type task struct {
 	count Count         // nil for a request to one server
-	trail *Trail        // requests of the same attempt, optional
-	late  *wire.Request // argument of Leaving, nil in other requests
+	trail *Trail        // Trail of the request's attempt, nil without one
+	late  *wire.Request // argument of Leaving; nil if the request does not end an attempt
 }
 
 func taskOf(r wire.Request) task {
@@ -107,14 +108,15 @@ func taskOf(r wire.Request) task {
 	return task{}
 }
 
-// Counted returns a request for several servers. trail is optional. A Stamp gets the time of the first server.
+// Counted returns a request for several servers. trail may be nil. A Stamp of the request gets the earliest of the
+// times at which the request was sent to a server.
 func Counted(r wire.Request, count Count, trail *Trail) wire.Request {
 	r.KeepStamp, r.Attached = true, &task{count: count, trail: trail}
 	return r
 }
 
-// Leaving returns a Counted request that ends its attempt. A server gets late in its place if an earlier request of the
-// attempt was not answered there and may still arrive.
+// Leaving returns a request that ends its attempt. r is Counted, with the Trail of the attempt. A server gets late
+// instead of r if an earlier request of the attempt may still arrive there.
 func Leaving(r, late wire.Request) wire.Request {
 	t := taskOf(r)
 	late.Attached = &task{count: t.count}

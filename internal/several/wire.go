@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A Wire is the wire.Wire of several independent servers. Its requests are Counted.
+// A Wire is the wire.Wire of several independent servers. It sends only Counted requests.
 type Wire struct {
 	members []*member
 	ctx     context.Context // context of the goroutines
@@ -22,8 +22,8 @@ type Wire struct {
 
 	mu     sync.Mutex
 	closed bool
-	ending int       // requests in flight that end attempts
-	ended  sync.Cond // change of ending
+	ending int       // number of requests in flight that end attempts
+	ended  sync.Cond // signals a change of ending
 }
 
 // New returns the Wire of several servers.
@@ -58,8 +58,8 @@ func (w *Wire) Send(ctx context.Context, _ string, r wire.Request, timeout time.
 	return answer.Value, answer.Err
 }
 
-// Each sends a request to each server, and returns the answers when ctx ends at the latest. After the answers of a
-// majority, it waits for the others only for grace.
+// Each sends a request to each server, and returns the answers by server. It waits until ctx ends, and after the
+// answers of a majority only for grace. A missing answer is an error.
 func (w *Wire) Each(ctx context.Context, r func(server int) wire.Request, timeout, grace time.Duration) []wire.Answer {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,18 +92,19 @@ func (w *Wire) Ask(server int, r wire.Request, timeout time.Duration) (any, erro
 	return a.Value, a.Err
 }
 
-// gather asks all servers at once, each in its own goroutine. A server answers several requests, and each request has a
-// Count. ends means that the requests end attempts. gather returns when all Counts have decided, or when ctx ends.
+// gather asks all servers at once, each in its own goroutine. ask sends one or more requests to a server, and counts
+// has a Count for each of them. ends means that the requests end attempts. gather returns one result for each request,
+// when all Counts have decided or ctx ends.
 func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m *member) []wire.Answer) []wire.Answer {
 	n := len(w.members)
-	type result struct {
+	type reply struct {
 		from    int
 		answers []wire.Answer
 	}
-	results := make(chan result, n)
-	ones := slices.Repeat([]wire.Answer{{Err: wire.ErrClosed}}, len(counts))
-	if !w.start(ends, func(m *member) { results <- result{m.circuit.server, ask(m)} }) {
-		return ones
+	replies := make(chan reply, n)
+	results := slices.Repeat([]wire.Answer{{Err: wire.ErrClosed}}, len(counts))
+	if !w.start(ends, func(m *member) { replies <- reply{m.circuit.server, ask(m)} }) {
+		return results
 	}
 	arrived := make([]map[int]wire.Answer, len(counts))
 	for i := range arrived {
@@ -112,11 +113,11 @@ func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m
 	decided := make([]bool, len(counts))
 	for slices.Contains(decided, false) {
 		select {
-		case r := <-results:
+		case r := <-replies:
 			for i, a := range r.answers {
 				if !decided[i] {
 					arrived[i][r.from] = a
-					ones[i], decided[i] = counts[i](arrived[i], n)
+					results[i], decided[i] = counts[i](arrived[i], n)
 				}
 			}
 		case <-ctx.Done():
@@ -124,15 +125,15 @@ func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m
 			if _, late := errors.AsType[*conn.NoAnswerError](cause); !late {
 				cause = ctx.Err() // the cause may be any error of the caller
 			}
-			for i := range ones {
+			for i := range results {
 				if !decided[i] {
-					ones[i] = wire.Answer{Err: errors.Join(wire.ErrUnknown, cause)}
+					results[i] = wire.Answer{Err: errors.Join(wire.ErrUnknown, cause)}
 				}
 			}
-			return ones
+			return results
 		}
 	}
-	return ones
+	return results
 }
 
 // start runs a task for each server. ends means that the tasks end attempts. It returns false after Close.
@@ -159,16 +160,16 @@ func (w *Wire) start(ends bool, task func(m *member)) bool {
 	return true
 }
 
-// Drain waits, until ctx ends, for the requests that end attempts. Send returns when a majority has answered. If Close
-// then aborted the other requests, each server could keep a different lock, and all of these together would block the
-// name.
+// Drain waits, until ctx ends, for the requests that end attempts. Send returns when a majority has answered, so some
+// requests may be in flight. If Close aborted them, each server could keep the lock of another attempt, and no attempt
+// could get a majority.
 func (w *Wire) Drain(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	await(ctx, &w.ended, func() bool { return w.ending == 0 })
 }
 
-// Renewals returns the stream of all names.
+// Renewals returns the one stream for the renewals of all names.
 func (w *Wire) Renewals(string) wire.Renewals { return stream{w} }
 
 type stream struct{ w *Wire }
@@ -191,15 +192,15 @@ func (s stream) Send(ctx context.Context, requests []wire.Request) []wire.Answer
 // Messages returns the messages of all servers.
 func (w *Wire) Messages(string) wire.Messages { return messages{w} }
 
-// messages are the messages of all servers. There is no queue, so no waiter depends on a subscription.
+// messages are the messages of all servers. On several servers, locks have no queue: no waiter must be subscribed.
 type messages struct{ w *Wire }
 
 func (messages) Start(context.Context) (stop func()) { return func() {} }
 
 func (messages) Up() bool { return false }
 
-// Watch calls nudge, without the text, when a majority of the servers has sent a message since the last call. A server
-// sends one when a lock is free there.
+// Watch calls nudge, with an empty message, when a majority of the servers has sent a message since the last call of
+// nudge. A server sends a message when a lock is free there.
 func (m messages) Watch(channel string, nudge func(message string)) (stop func()) {
 	var mu sync.Mutex
 	from := map[int]bool{}
@@ -216,8 +217,8 @@ func (m messages) Watch(channel string, nudge func(message string)) (stop func()
 		}
 	}
 	stops := make([]func(), 0, len(m.w.members))
-	for i, one := range m.w.members {
-		stops = append(stops, one.server.Messages("").Watch(channel, func(string) { arrived(i) }))
+	for i, peer := range m.w.members {
+		stops = append(stops, peer.server.Messages("").Watch(channel, func(string) { arrived(i) }))
 	}
 	return func() {
 		for _, stop := range stops {
@@ -229,7 +230,7 @@ func (m messages) Watch(channel string, nudge func(message string)) (stop func()
 // Scan is refused: each server has other keys.
 func (w *Wire) Scan(context.Context, wire.Scan) error { return errNotCounted }
 
-// Close ends all requests. Drain, before it, waits for the requests that end attempts.
+// Close aborts all requests. Call Drain before, so that requests that end attempts are answered.
 func (w *Wire) Close() {
 	w.mu.Lock()
 	w.closed = true
