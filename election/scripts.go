@@ -40,7 +40,7 @@ type rights struct{} // declares what elections need on a server
 
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
-		Names:    lock.ElectionNames,
+		Prefix:   lock.ElectionNames,
 		Parts:    map[string]lock.KeyPart{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}},
 		Channels: []string{"leader"},
 		Scripts: func(quorum bool) ([]*wire.Script, error) {

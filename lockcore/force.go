@@ -43,7 +43,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection) (released in
 	const op = "force release"
 	who, reason, err := c.room().Operator(ctx)
 	if err == nil {
-		err = c.room().One("ForceRelease")
+		err = c.room().RequireOneServer("ForceRelease")
 	}
 	if err != nil {
 		return 0, lock.OpError(op, seen.Name, err)
@@ -84,7 +84,7 @@ type ForcedRelease struct {
 // keeps the newest 100, for a week after the last one. On a quorum, the error is a *noonlock.ConfigError.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
-	err := c.room().One("ForcedReleases")
+	err := c.room().RequireOneServer("ForcedReleases")
 	if err == nil {
 		err = lock.CheckName("name", name)
 	}

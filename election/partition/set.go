@@ -49,7 +49,7 @@ func newSet(client *lockcore.Client, name string, cfg *lock.LeaseConfig) (*Set, 
 		return nil, refusal("name", input.Quote(name), rule)
 	}
 	c := lock.Of(client)
-	if err := c.One("a set of partitions"); err != nil {
+	if err := c.RequireOneServer("a set of partitions"); err != nil {
 		return nil, err
 	}
 	n, err := c.Name(lock.ElectionNames+name, cfg)
@@ -127,13 +127,13 @@ type rights struct{} // declares what partitions need on a server
 
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
-		Names:    lock.ElectionNames,
+		Prefix:   lock.ElectionNames,
 		Parts:    map[string]lock.KeyPart{"parts": {Types: []string{"zset"}}},
 		Channels: []string{"parts"},
 		Commands: []string{"HGET"}, // reads the operator of a forced release
 		Scripts: func(quorum bool) ([]*wire.Script, error) {
 			if quorum {
-				return nil, lock.OnOne("a set of partitions")
+				return nil, lock.OneServerError("a set of partitions")
 			}
 			share, err := ownScript()
 			return []*wire.Script{share}, err

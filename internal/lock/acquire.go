@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// begin begins an attempt. It returns ErrClosed if the Client is closed.
+// begin begins an attempt. waits means that the attempt queues. It returns ErrClosed if the Client is closed.
 func (n *Name) begin(ctx context.Context, k Kind, waits bool) (*Attempt, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
@@ -46,15 +46,16 @@ func (n *Name) tryOnce(ctx context.Context, k Kind, within time.Duration) (lease
 	return lease, reply, err
 }
 
-// aheadPause and aheadTries are for an attempt at a quorum that is ahead of others, which give way.
+// An attempt at a quorum that has more servers than the others tries again aheadTries times, after aheadPause each.
+// Meanwhile, the others give way.
 const (
 	aheadPause = time.Millisecond
 	aheadTries = 20
 )
 
-// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within has passed, if that is not
-// zero. A waiter in the queue stays there: its acquire is also retried while the server lacks memory, disk space or
-// replicas.
+// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within has passed, unless within is
+// zero. The acquire of a waiter in the queue is also retried while the server lacks memory, disk space or replicas, so
+// that the waiter keeps its place.
 func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, err error) {
 	retryable := wire.MayRetry
 	if a.score != "" {
@@ -88,14 +89,14 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	req := a.terms.replicated(a.kind.Acquire(a, a.limited(ctx, mode))).Granting(isGrant)
 	stamp, again := &a.stamp, a.requested.Swap(true)
 	if again {
-		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
+		stamp = new(wire.Stamp) // an earlier request of the attempt may still use a.stamp
 	}
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), left)
 	answer, unreplicated, err := takeUnreplicated(answer, err)
-	if DelayOf(err) == nil { // during a delay, a candidate is as ready as in the queue
+	if DelayOf(err) == nil {
 		readiness.Answered(ctx, err)
 	} else {
-		readiness.Answered(ctx, nil)
+		readiness.Answered(ctx, nil) // the delay of a server is no failure: the caller waits as in a queue
 	}
 	if err != nil {
 		a.recordFailure(err)
@@ -124,7 +125,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	return r, nil
 }
 
-// limited adds to a mode how long the queue may serve the attempt, unless its entry lapses before its caller leaves.
+// limited adds to a mode how long the queue may serve the attempt, if its caller leaves before its entry would lapse.
 func (a *Attempt) limited(ctx context.Context, mode string) string {
 	a.servedUntil = 0
 	if mode == modeTry {
@@ -141,9 +142,10 @@ func (a *Attempt) limited(ctx context.Context, mode string) string {
 	return mode + "," + strconv.FormatInt(max(0, left.Milliseconds()), 10)
 }
 
-// servable returns for how long a grant still reaches the caller before its deadline. ok is false if an entry in the
-// queue lapses earlier. The message about a grant, the check that confirms the grant, and the reply take one and a half
-// round trips. One more is for this request and for networks that vary.
+// servable returns for how long the queue may still serve the attempt: a later grant would reach the caller after its
+// deadline. ok is false if there is no deadline, or if the entry in the queue lapses before it. The message about a
+// grant, the check that confirms the grant, and the reply take one and a half round trips. Another round trip is for
+// this request and for networks that vary.
 func (a *Attempt) servable(ctx context.Context) (left time.Duration, ok bool) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -153,8 +155,8 @@ func (a *Attempt) servable(ctx context.Context) (left time.Duration, ok bool) {
 	return left, left < 3*a.terms.refresh()
 }
 
-// recordRoundTrip records the time of a request. A shorter time counts at once and a longer time by an eighth, so
-// that one slow request does not shorten the waits of others.
+// recordRoundTrip records how long a request took. A shorter time counts at once, and a longer time by an eighth: one
+// slow request does not shorten the waits of other callers.
 func (c *Client) recordRoundTrip(took time.Duration) {
 	before := c.roundTrip.Load()
 	if now := int64(took); now < before || before == 0 {
@@ -164,8 +166,8 @@ func (c *Client) recordRoundTrip(took time.Duration) {
 	}
 }
 
-// takeUnreplicated takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
-// grant needs the replicas. If the server refuses to ask them, no grant can follow.
+// takeUnreplicated separates ErrNotReplicated from the result of a request that may grant a lease, because only a
+// grant needs the replicas. If the server refuses to ask the replicas, the error stays: no grant can follow.
 func takeUnreplicated(answer any, err error) (_ any, unreplicated, _ error) {
 	if answer != nil && errors.Is(err, ErrNotReplicated) && !wire.IsRefused(err) {
 		return answer, err, nil
@@ -182,7 +184,7 @@ func (a *Attempt) recordFailure(err error) {
 }
 
 // makeLease returns the lease if the reply r is a grant. It returns neither a lease nor an
-// error if the attempt has to wait. The last reply is then in r.
+// error if the attempt has to wait. r then has the last reply.
 func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (lease *Lease, _ error) {
 	if err == nil {
 		lease, err = a.startLease(ctx, r.grant, func() (_ grant, err error) {
@@ -211,11 +213,10 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 }
 
 // startLease returns the lease of a grant. While a grant is in flight, its validity may end,
-// or its token may become stale. In these cases, startLease calls again, which
-// sends another request and so extends the grant. The third of these grants is an error, and
-// so is a grant that too few replicas have. If the attempt is not granted, startLease returns
-// neither a lease nor an error.
-func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
+// or its token may become stale. startLease then calls resend, which sends another request and so
+// extends the grant. If the third grant has the same fault, startLease returns an error. It also returns
+// an error for a grant that too few replicas have. If g is no grant, it returns neither a lease nor an error.
+func (a *Attempt) startLease(ctx context.Context, g grant, resend func() (grant, error)) (*Lease, error) {
 	for tries := 1; g.token > 0; tries++ {
 		if g.unreplicated != nil {
 			return nil, errors.Join(ErrNotAcquired, g.unreplicated)
@@ -227,17 +228,17 @@ func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, 
 			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errSlowServer)
 		}
 		var err error
-		if g, err = again(); err != nil {
+		if g, err = resend(); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// Hold creates a lease that the caller's own request acquires. It retries the request
-// until an answer arrives, for at most two Timeouts. If the lease is already over then, Hold sends
-// the request again, up to twice. read decodes the answer: it returns granted and a token above 0, or
-// an error. If it returns granted and an error, Hold releases the grant.
+// Hold creates a lease with a request of a package above, which acquire returns. It retries the request until an
+// answer arrives, for at most two Timeouts. If the validity of the lease is over by then, Hold sends the request
+// again, up to twice. read decodes the answer: it returns granted and a token above 0, or an error. If it returns
+// granted and an error, Hold releases the grant.
 func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
 	a, err := n.begin(ctx, k, false)
 	if err != nil {
@@ -264,9 +265,9 @@ func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Req
 		return g, nil
 	}
 	var g grant
-	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
-	err = retry.Do(ctx, wire.MayRetry, func() (err error) {
-		g, err = send(retry.Timeout())
+	tries := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
+	err = tries.Do(ctx, wire.MayRetry, func() (err error) {
+		g, err = send(tries.Timeout())
 		return err
 	})
 	var lease *Lease

@@ -7,15 +7,15 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its score in the queue
-// as the mode.
+// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its score in the queue as the mode.
 const (
 	modeTry   = "try"  // do not queue
 	modeJoin  = "join" // queue
 	modeCheck = "look" // check an attempt that is in the queue
 )
 
-// The answers of mutex_acquire and owned_acquire. A grant is answered with its token, not with a number.
+// The codes with which the answers of mutex_acquire and owned_acquire begin. The answer to a grant is the token
+// instead, or answerSlot for a Semaphore. readAcquire returns answerHeld for both.
 const (
 	answerHeld = iota + 1
 	answerHead
@@ -47,8 +47,8 @@ type acquireReply struct {
 	holder string        // head, queued, busy: value of the holder
 }
 
-// unswept is the value of left for a free lock with a queue. One call removes only a limited
-// number of dead waiters, and the next call continues.
+// unswept is the value of left for a free lock with a queue: one call removes only a limited number of
+// dead waiters. So the acquire must be sent again at once.
 const unswept = -2 * time.Millisecond
 
 // isGrant reports whether an answer of mutex_acquire or owned_acquire is a grant.

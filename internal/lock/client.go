@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An Access is embedded in a lockcore.Client, so that the packages of this module get its Client: see Of.
+// An Access is embedded in a lockcore.Client. With Of, the packages of this module get the Client in it.
 type Access struct{ client *Client }
 
 func (a *Access) access() **Client { return &a.client }
@@ -36,59 +36,57 @@ type Client struct {
 	logQueue *logqueue.Queue
 	log      logr.Logger // writes to logQueue
 
-	registry registry.Set // configuration of Metrics
+	registry registry.Set // Registerer and Sum of the Sets that Metrics returns
 	metrics  *metrics
 	identity string
-	process  string // secret that prevents forged requests
+	process  string // random id of this Client, secret so that nobody forges its requests
 
 	tokenRetention, lockDelay time.Duration
 	minReplicas               int
-	lastTerms                 atomic.Pointer[leaseTerms] // see terms
+	lastTerms                 atomic.Pointer[leaseTerms] // last result of terms
 
-	attempts       atomic.Uint64
-	roundTrip      atomic.Int64 // recent round trip of waiters, in ns
+	attempts       atomic.Uint64 // number of the last attempt
+	roundTrip      atomic.Int64  // recent round trip of waiters, in ns
 	wire           wire.Wire
 	sentinels      *wire.Sentinels // nil without Sentinels
-	servers        []Server        // of a cluster, one without an address
+	servers        []Server        // for a cluster, only one, without an address
 	topology       topology
 	quorum         *members.Quorum // nil for one server
 	keeper         *lease.Keeper
-	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
+	unwantedGrants chan struct{} // limits the tasks of withdrawUnwanted
 
 	ctx     context.Context // context of background tasks; Close cancels it
 	cancel  context.CancelFunc
 	closing chan struct{}
 
 	mu          sync.Mutex
-	idle        *sync.Cond
+	idle        *sync.Cond // end of a task, an attempt or a lease, for Close
 	closed      bool
 	noMoreTasks bool
-	tasks       int
-	waiting     map[uint64]*Attempt
-	leases      map[uint64]*Lease
+	tasks       int                 // number of running background tasks
+	waiting     map[uint64]*Attempt // attempts without a lease, by number
+	leases      map[uint64]*Lease   // by number of the attempt
 
-	// pendingTombs has the abandoned attempts with an acquire that was not answered, until their tombstone is
-	// written.
+	// pendingTombs has the abandoned attempts with an acquire that was not answered, until their tombstone is written.
 	pendingTombs map[uint64]struct{}
 
 	checks map[string]*grantCheck // by name
 
-	logged map[string]time.Duration // times of logged lines, see mayLog
+	logged map[string]time.Duration // times of recent lines, by subject, see mayLog
 	waits  *readiness.Reports       // failures of calls of Lock
 
-	shared map[any]any // see Shared
+	shared map[any]any // values of Shared, by key
 
 	owners owners
 }
 
-// A Name is a name that can be locked, with the configuration of its leases. It has no state, and is
-// safe for concurrent use.
+// A Name is a name that can be locked, with the configuration of its leases. It is safe for concurrent use.
 type Name struct {
 	c     *Client
 	keys  *nameKeys
 	terms *leaseTerms
 
-	counterSet atomic.Int64 // start of the last acquire that set the token counter's TTL, zero before it
+	counterSet atomic.Int64 // time of the last acquire that set the token counter's TTL, zero before the first
 }
 
 // An Attempt is one try to acquire a lock, from its first request to its last. Its number
@@ -99,31 +97,31 @@ type Attempt struct {
 	kind   Kind
 	number uint64
 	value  string
-	score  string // last score in the queue, for joining again
+	score  string // last score in the queue, with which the attempt joins again
 
-	servedUntil time.Duration // requested end of its entry in the queue, zero if unlimited
+	servedUntil time.Duration // end of its entry in the queue, as the last acquire asked; zero if unlimited
 
 	token uint64         // token of a quorum's grant, which renewals commit
-	trail *several.Trail // servers of a quorum with requests of the attempt
+	trail *several.Trail // servers of a quorum that may have got a request of the attempt
 
 	stamp     wire.Stamp  // time of the first acquire
 	requested atomic.Bool // whether an acquire was sent
 
 	setsCounter bool // whether the last acquire sets the TTL of the token counter
 
-	ownerLease *Lease // lease whose token the last acquire asked for
+	ownerLease *Lease // lease of the same owner whose token the last acquire asked to keep
 
 	unanswered  atomic.Bool // whether an acquire may still arrive
-	mayBeStored atomic.Bool // whether the attempt has to be withdrawn
+	mayBeStored atomic.Bool // whether the server may have stored the attempt
 
-	notifiedAt        atomic.Int64 // arrival of a grant message, plus 1 ns
+	notifiedAt        atomic.Int64 // arrival of a grant message, plus 1 ns; zero before it
 	counterExtendedAt atomic.Int64 // time of the last renewal that extended the token counter
 
-	wake         chan struct{} // wakes the waiter after a change of checkDue or lockEndsIn
+	wake         chan struct{} // wakes the waiter after a change of checkDue or lockEndsIn; nil if it does not queue
 	checkDue     atomic.Bool   // whether the waiter must send a check now
-	allCheckedAt atomic.Int64  // time of the last check by all waiters of the name
-	lockEndsIn   atomic.Int64  // remaining TTL that a message told the head of the queue, in ns
-	warnedNoTTL  bool
+	allCheckedAt atomic.Int64  // time of the last wakeAll with this waiter
+	lockEndsIn   atomic.Int64  // remaining TTL in the last message to the head of the queue, in ns
+	warnedNoTTL  bool          // whether a lock without TTL was logged
 }
 
 // A Lease is an attempt that was granted, until its lock is released or has expired.
@@ -131,15 +129,15 @@ type Lease struct {
 	a     *Attempt
 	token uint64
 	slot  int          // slot of a Semaphore, otherwise -1
-	life  *lease.Lease // &granted; for a partition, &granted of the whole lease
+	life  *lease.Lease // &granted; for a partition, &granted of the lease that it is a part of
 
 	granted      lease.Lease
 	forPartition bool
 
-	refusalLogged atomic.Bool // whether the refusal of the last renewals was logged
+	refusalLogged atomic.Bool // whether a refusal was logged since the last renewal that succeeded
 
 	mu       sync.Mutex
-	unlocked bool // whether Unlock was called after the end
+	unlocked bool // whether Unlock was called after the lease had ended
 }
 
 // A Kind defines what the server stores for an attempt, and the requests that acquire, renew and
@@ -147,55 +145,53 @@ type Lease struct {
 type Kind interface {
 	// Label names the kind in metrics and logs.
 	Label() string
-	// Acquire returns a request that acquires the lock. It is answered like mutex_acquire.
+	// Acquire returns a request that acquires the lock. Its answers are those of mutex_acquire.
 	Acquire(a *Attempt, mode string) wire.Request
-	// Renewal returns the request that extends a lease to its TTL from now. Its answer is
-	// 1, or 0 if the lease is lost.
+	// Renewal returns the request that extends a lease to its TTL from now. Its answer is 1, or 0 if the lease is lost.
 	Renewal(a *Attempt) wire.Request
 	// Release returns the request that releases an attempt, or removes it from the queue. Its answer
-	// is greater than 0 if the attempt held the lock. With withdraw, later requests of the attempt fail.
+	// is greater than 0 if the attempt held the lock. With withdraw, a tombstone makes later requests fail.
 	Release(a *Attempt, withdraw bool) wire.Request
 
 	// stored returns the value of an attempt at the server.
 	stored(process string, number uint64, identity string) string
 }
 
-// A Noticer is a Kind whose renewals may also be answered with a greater number than 1. The lease is then extended,
-// and Noticed is called with the number. It must not block.
+// A Noticer is a Kind whose renewals may also be answered with a number greater than 1. The lease is then extended,
+// and Noticed is called with the number. Noticed must not block.
 type Noticer interface {
 	Noticed(a *Attempt, answer int64)
 }
 
 // owners has the leases of each owner in this process. The server may also have entries without a lease:
-// a failover may have lost a release, and the entry of an acquire that was executed late
-// outlives its lease. So a new lease keeps a token only if its request names a lease that is valid
-// here. Client.mu guards owners.
+// a failover may have lost a release, or an acquire was executed after its lease had ended. So a
+// request names the lease here whose token a new lease may keep. Client.mu guards owners.
 type owners map[ownerKey]*ownerLeases
 
 type ownerKey struct{ name, owner string }
 
 type ownerLeases struct {
 	all    map[*Lease]struct{} // leases whose end is not recorded
-	newest uint64              // greatest token of all and of their predecessors
+	newest uint64              // greatest token of a lease that was in all
 }
 
 // A grantCheck repeats a release that granted the lock to a waiter, at the end of the grant.
 type grantCheck struct {
 	a     *Attempt
 	timer *time.Timer
-	next  time.Duration // time of another check, guarded by Client.mu
+	next  time.Duration // time of a further check, zero without one; guarded by Client.mu
 }
 
-// A topology has the differences between one deciding server, also in a cluster or behind Sentinels, and the servers
-// of a quorum.
+// A topology has the differences between a Client of New, for which one server decides about a name, and a Client of
+// NewQuorum.
 type topology interface {
-	// kind returns the kind of a mutex here, see Client.Recorded.
+	// kind returns the kind of a mutex, with the arguments of Client.Recorded.
 	kind(record, channel string) Kind
-	// refusal returns a *noonlock.ConfigError if the topology has no leases of a kind with these terms.
+	// refusal returns a *noonlock.ConfigError if the topology cannot have leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
 	// ready waits until a request can be answered. It returns the rest of the time within.
 	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
-	// confirm makes a grant valid.
+	// confirm makes the grant r valid. The lease starts only if the result is a grant, too.
 	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
 	// lossReason returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
 	lossReason(ctx context.Context, a *Attempt) error
@@ -225,7 +221,7 @@ func (c *Client) Closing() <-chan struct{} { return c.closing }
 // Flush waits until the lines of Logger are written, ctx ends, or one second has passed.
 func (c *Client) Flush(ctx context.Context) { c.logQueue.Flush(ctx) }
 
-// Metrics returns a Set for the metrics of a user of the Client.
+// Metrics returns a Set for the metrics of a package that uses the Client.
 func (c *Client) Metrics() *registry.Set { return new(c.registry) }
 
 // Mutex returns the kind of a lock that one attempt holds at a time.
@@ -243,12 +239,10 @@ func (c *Client) CountForced() { c.metrics.forced.Inc() }
 // Expect creates the metrics of a kind that queues, so that they exist before the first lease.
 func (c *Client) Expect(label string) { c.metrics.kind(label).queue() }
 
-// NewID returns an identifier that this process never uses again and that other processes cannot
-// guess.
+// NewID returns an identifier that this process never uses again and that other processes cannot guess.
 func (c *Client) NewID() string { return attemptText("", c.process, c.attempts.Add(1), "") }
 
-// Shared returns the value that all users of the Client share under key. create makes it at the
-// first use.
+// Shared returns the value that all users of the Client share under key. create makes it at the first use.
 func (c *Client) Shared(key any, create func() any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +255,7 @@ func (c *Client) Shared(key any, create func() any) any {
 	return c.shared[key]
 }
 
-// Reports returns the shared log of failures of some workers of this Client.
+// Reports returns the log of failures that all workers of this Client with one name share.
 func (c *Client) Reports(workers, message, again string) *readiness.Reports {
 	return c.Shared("reports of "+workers, func() any {
 		return &readiness.Reports{Log: c.log, Workers: workers, Message: message, Again: again}
@@ -273,13 +267,12 @@ func (c *Client) Campaigns() *readiness.Reports {
 	return c.Reports("campaigns", "cannot campaign; retrying", "the server answers again")
 }
 
-// newRetry returns a Retry that Close ends.
+// newRetry returns a Retry that Close ends, for tries of at most each and at most within in all.
 func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 	return wire.NewRetry(each, within, c.closing)
 }
 
-// Background runs a task that Close waits for. It returns false, and does not run the
-// task, if Close no longer waits.
+// Background runs a task that Close waits for. It returns false, and does not run the task, if Close no longer waits.
 func (c *Client) Background(task func(context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,19 +49,19 @@ const (
 	tombTTL = 5 * time.Minute
 )
 
-// counterPause is the time for which grants of a name keep the TTL of the token counter. It is short, as another client
-// may set a shorter TTL.
+// counterPause is the time after a grant in which further grants of the name do not set the TTL of the token counter
+// again. It is short, as another client may have set a shorter TTL.
 const counterPause = time.Second
 
 // leaseTerms is a LeaseConfig with its defaults filled in. Names share it, and do not change it.
 type leaseTerms struct {
 	cfg  LeaseConfig
-	keep time.Duration // TTL of the token counter after a grant
+	keep time.Duration // shortest TTL of the token counter after a grant
 
 	ttl   time.Duration
 	times lease.Times
 
-	// ttl and keep in ms, for requests.
+	// ttl, and keep with counterPause, in ms.
 	ttlText, keepText string
 }
 
@@ -111,7 +111,7 @@ func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 
 // CheckName checks the name of a lock or an owner.
 func CheckName(field, name string) error { return checkText(field, name, 200, true) }
 
-// CheckIdentity checks a name for people.
+// CheckIdentity checks a text that identifies a holder to people.
 func CheckIdentity(field, identity string) error { return checkText(field, identity, 200, false) }
 
 func checkText(field, text string, longest int, name bool) error {
@@ -133,13 +133,14 @@ func IsReserved(name string) bool {
 	return strings.HasPrefix(name, JobNames) || strings.HasPrefix(name, ElectionNames)
 }
 
+// millis returns d in ms, rounded up.
 func millis(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
 }
 
 func decimal(d time.Duration) string { return strconv.FormatInt(millis(d), 10) }
 
-// A request of an operator is sent again after AskFor without an answer, for AskWithin.
+// A request of an operator is sent again after AskFor without an answer, until AskWithin has passed in all.
 const (
 	AskFor    = defaultTTL / 5
 	AskWithin = 2 * defaultTTL / 3

@@ -1,5 +1,5 @@
 // Package lock acquires, keeps and releases named locks. lockcore shows it to users. The packages of elections, jobs
-// and records use it directly: they bring scripts and kinds of their own. Nothing in it calls upwards, except the
+// and records use it directly: they bring scripts and kinds of their own. It calls these packages only through the
 // methods of a Kind.
 //
 // A Client is one lockcore.Client, a Name one name with the configuration of its leases, an Attempt one
@@ -18,6 +18,6 @@
 //
 // # Not guaranteed
 //
-// Package lockcore lists what is not guaranteed. The package that brings a Kind is responsible for its renewals and
-// releases: this package sends and repeats them, and does not know what they do.
+// Package lockcore lists what is not guaranteed. The package that brings a Kind is responsible for the effect of its
+// renewals and releases: this package only sends and repeats them.
 package lock

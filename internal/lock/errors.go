@@ -39,8 +39,7 @@ type Held struct {
 	TTL    time.Duration
 }
 
-// ForcedError is the cause of a lease's context if ForceRelease has released the lock. It
-// matches ErrLeaseLost.
+// ForcedError is the cause of a lease's context if ForceRelease has released the lock. It matches ErrLeaseLost.
 type ForcedError struct {
 	By     string // the operator
 	Reason string // may be empty
@@ -57,8 +56,8 @@ func (e *ForcedError) Error() string {
 // Is reports true for ErrForced and ErrLeaseLost.
 func (e *ForcedError) Is(target error) bool { return target == ErrForced || target == ErrLeaseLost }
 
-// A lossError is the cause of a lease that the server no longer has. The reason is read after the lease has
-// ended. Until then it is ErrLeaseLost.
+// A lossError is the cause of the end of a lease that the server no longer has. The reason is read after that end.
+// Until it is known, it is ErrLeaseLost.
 type lossError struct{ reason atomic.Pointer[error] }
 
 func (l *lossError) Error() string { return l.Unwrap().Error() }
@@ -84,16 +83,16 @@ func Refuse(field, rule string, value any) *noonlock.ConfigError {
 	return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: fmt.Sprint(value), Rule: rule}
 }
 
-// OpError wraps errors with the operation and the name of the lock. Without an error, it returns nil.
+// OpError wraps errors with the operation and the name of the lock. It returns nil if all errors are nil.
 func OpError(op, name string, errs ...error) error {
 	return input.Operation("lockcore", op, name, errs...)
 }
 
-// ended joins ErrNotAcquired with the reason for which ctx ended a wait.
+// ended returns the error of a wait that ctx has ended: ErrNotAcquired with the error and the cause of ctx.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), cause) {
-		cause = nil
+		cause = nil // it would repeat ctx.Err()
 	}
 	return errors.Join(ErrNotAcquired, ctx.Err(), cause)
 }
@@ -101,8 +100,7 @@ func ended(ctx context.Context) error {
 // IsTemporary is lockcore.IsTemporary.
 func IsTemporary(err error) bool { return wire.VerdictOf(err).Temporary }
 
-// Log writes a failure: at logr's error level if it needs an operator, otherwise as
-// information.
+// Log writes a failure: at logr's error level if it needs an operator, otherwise as information.
 func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	wire.Log(log, err, message, keysAndValues...)
 }

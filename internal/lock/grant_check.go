@@ -15,8 +15,8 @@ func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.D
 	return a.readServed(req, answer, err)
 }
 
-// readServed reads the answer of a script that serves the queue: a number, in a list if the script has granted the lock
-// to a waiter. The Client checks that grant when it ends.
+// readServed reads the answer of a script that serves the queue: a number, or a list of the number and a time in ms if
+// the script has granted the lock to a waiter. At that time, the Client checks whether the grant was confirmed.
 func (a *Attempt) readServed(req wire.Request, answer any, err error) (int64, error) {
 	if list, ok := answer.([]any); ok && len(list) == 2 {
 		in, err := req.Number(list[1], err)
@@ -29,10 +29,10 @@ func (a *Attempt) readServed(req wire.Request, answer any, err error) (int64, er
 	return req.Number(answer, err)
 }
 
-// checkLater repeats a release after the given time, in which a grant to a waiter ends unless it is confirmed. If the
-// waiter's process is frozen, this process then grants the lock to the next waiter. A later
-// release of the name replaces the check, because the earlier grant was confirmed or has ended. The check of a
-// Semaphore is not replaced, and is repeated for the last release.
+// checkLater repeats a release after the given time, when a grant to a waiter has ended unless it was confirmed. If the
+// waiter's process is frozen, the repeated release grants the lock to the next waiter. A later release of the name
+// replaces the check, because the earlier grant was confirmed or has ended. The check of a Semaphore is not
+// replaced, because other grants may be unconfirmed: a further check follows it.
 func (a *Attempt) checkLater(in time.Duration) {
 	c := a.c
 	c.mu.Lock()
@@ -42,7 +42,7 @@ func (a *Attempt) checkLater(in time.Duration) {
 	}
 	name := a.keys.name
 	if former := c.checks[name]; former != nil {
-		if _, slots := a.kind.(slotKind); slots {
+		if _, isSemaphore := a.kind.(slotKind); isSemaphore {
 			former.next = c.clock.Now() + in
 			return
 		}

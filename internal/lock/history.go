@@ -8,17 +8,18 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A history has the newest facts about the data of a server, for a Client with Config.LockDelay.
+// A history tells whether a server may have lost data lately. A Client with Config.LockDelay has one for each server,
+// and then delays grants. lock_history.lua defines a history.
 //
 // Each connection for requests checks the history before its first request. A restart and a failover end all
 // connections to the old server, so no request is sent to the new server before a check.
 type history struct {
 	c    *Client
 	addr string
-	tag  func() (string, bool)
+	tag  func() (string, bool) // hash tag of a slot at the server; false if it serves no slot
 
 	mu     sync.Mutex
-	seen   string        // identifier of the newest history
+	seen   string        // identifier of the newest history, empty before the first
 	offset int64         // greatest replication offset in the history
 	until  time.Duration // end of the delay
 }
@@ -27,7 +28,7 @@ func (c *Client) history(server string, tag func() (string, bool)) wire.History 
 	return &history{c: c, addr: server, tag: tag}
 }
 
-// reasons are the texts for the last number in the answer to lock_history.
+// reasons has, by the last number in the answer of lock_history, why grants are delayed.
 var reasons = []string{
 	"another client has seen a new history",
 	"there is no record of the server's history",
@@ -35,6 +36,7 @@ var reasons = []string{
 	"the server has lost its latest writes",
 }
 
+// Check asks the server about its history. package wire calls it for each new connection, with a function that sends.
 func (h *history) Check(ask func(wire.Request) (any, error)) error {
 	tag, ok := h.tag()
 	if !ok {
@@ -45,7 +47,7 @@ func (h *history) Check(ask func(wire.Request) (any, error)) error {
 	h.mu.Unlock()
 	answer, err := ask(r)
 	if wire.HasCode(err, "ASK", "TRYAGAIN") {
-		// The slot of the record is moving. The connection is needed, for renewals and releases.
+		// The slot of the record is moving. An error would refuse the connection, but renewals and releases need it.
 		h.delay("the record of the server's history is moving to another node", h.c.lockDelay)
 		return nil
 	}
@@ -69,7 +71,7 @@ func (h *history) Check(ask func(wire.Request) (any, error)) error {
 	return nil
 }
 
-// see records a history that the server has had for an age. If it was seen before, its
+// see records the history of the server, which began an age ago. For a history that was seen before, the
 // delay stays as it is, even if the server's clock was set meanwhile.
 func (h *history) see(id string, offset int64, age time.Duration, reason string) {
 	h.mu.Lock()

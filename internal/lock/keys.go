@@ -7,18 +7,18 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 )
 
-// The key schema, version 1. docs/ARCHITECTURE.md, "Keys", describes the keys and channels. Every key of
-// a name is built here, as <prefix>:{<name>}:<part>. The braces put all parts into one slot of a
+// A keyring builds the keys of a Client, by version 1 of the key schema: docs/ARCHITECTURE.md, "Keys", describes the
+// keys and channels. Every key of a name is <prefix>:{<name>}:<part>. The braces put all parts into one slot of a
 // cluster. Scripts get all keys and the prefix of the channels as arguments. The packages above define
 // the keys and channels of their own records.
 type keyring struct {
 	prefix   string
 	sharded  bool   // whether channels are in the slots of names
-	database string // number of the database, because channels are shared by all
+	database string // number of the database, because all databases share the channels
 	channels string // prefix of the channels of processes, unless sharded
 }
 
-// A KeyPart is the kind of the keys with one part, as docs/ARCHITECTURE.md describes it.
+// A KeyPart describes the keys with one part. docs/ARCHITECTURE.md and package doctor use it.
 type KeyPart struct {
 	Types   []string // types in Redis, empty if the key never exists
 	Endless bool     // whether the key may have no TTL
@@ -50,7 +50,7 @@ type nameKeys struct {
 
 func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
-	all := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
+	all := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation for all keys
 	next := func(part string) (key string) {
 		n := len(base) + len(part)
 		key, all = all[:n], all[n:]
@@ -83,8 +83,8 @@ func (k keyring) history(tag string) string {
 	return k.prefix + ":{" + tag + "}:history"
 }
 
-// marker returns the key of the state of a server in a quorum, see quorum_join.lua. Keys of locks
-// have a brace after the colon.
+// marker returns the key of the state of a server in a quorum, see quorum_join.lua. No lock has this key, as keys
+// of locks have a brace after the colon.
 func (k keyring) marker() string { return k.prefix + ":quorum" }
 
 // channel returns a channel for messages about a name.
@@ -101,7 +101,7 @@ func attemptText(before, process string, number uint64, after string) string {
 	return before + process + "." + string(strconv.AppendUint(digits[:0], number, 36)) + after
 }
 
-// nameOf returns the name of a lock's key, as messages contain it.
+// nameOf returns the name in a lock's key. Messages contain the key.
 func (k keyring) nameOf(lock string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(lock, k.prefix+":{")
 	if ok {
@@ -113,12 +113,12 @@ func (k keyring) nameOf(lock string) (name string, ok bool) {
 // A Search selects names by their keys on the servers.
 type Search struct {
 	Prefix string   // prefix of the names
-	Parts  []string // parts of which a found name has a key
+	Parts  []string // a name is found if it has a key with one of these parts
 	// Progress is called with the approximate number of keys read so far. It may be nil.
 	Progress func(keys int)
 }
 
-// pattern returns a glob pattern that matches the keys of a Search, and perhaps others of the same names.
+// pattern returns a glob pattern that matches the keys of a Search, and perhaps keys with other parts.
 func (k keyring) pattern(s Search) string {
 	part := "*"
 	if len(s.Parts) == 1 {
@@ -127,7 +127,7 @@ func (k keyring) pattern(s Search) string {
 	return globbed.Replace(k.prefix) + ":{" + s.Prefix + "*}:" + part
 }
 
-// globbed makes a text match itself in a glob pattern.
+// globbed escapes a text, so that in a glob pattern it matches only itself.
 var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // split returns the name and the part of a key of this module. A name has no braces.
@@ -137,7 +137,7 @@ func (k keyring) split(key string) (name, part string, ok bool) {
 		return "", "", false
 	}
 	name, part, ok = strings.Cut(rest, "}:")
-	return name, part, ok && input.Fault(name, 210, true) == ""
+	return name, part, ok && input.Fault(name, longestName, true) == ""
 }
 
 // The tags of the values of locks with owners and of Semaphores.
@@ -164,19 +164,20 @@ func ownedValue(mode, owner, process string, number uint64, identity string) str
 	return attemptText(OwnedTag+":", process, number, "."+mode+"/"+owner+" "+identity)
 }
 
-// slotValue returns an ownedValue of a Semaphore, whose entries have one owner.
+// slotValue returns the value of an attempt at a Semaphore. It has the form of an ownedValue with the owner -.
 func slotValue(process string, number uint64, identity string) string {
 	return attemptText(SemaphoreTag+":", process, number, ".p/- "+identity)
 }
 
-// A Value is the content of a stored value.
+// A Value is the content of a value that the server stores for an attempt.
 type Value struct {
 	Identity string
 	Owner    string // "" for a mutex and a Semaphore
 	mode     string // ModeRead or ModeWrite; "" for a mutex and a Semaphore
-	slots    bool   // whether it is of a Semaphore
 	process  string
 	number   uint64
+
+	semaphore bool // whether the attempt is at a Semaphore
 }
 
 // Reads reports whether the attempt is for reading.
@@ -193,7 +194,7 @@ func ReadValue(value string) (v Value, ok bool) {
 	case tag == "nl1" && len(parts) == 2:
 		v.Identity = identity
 	case tag == SemaphoreTag && len(parts) == 3:
-		v.slots, v.Identity = true, strings.TrimPrefix(identity, "- ")
+		v.semaphore, v.Identity = true, strings.TrimPrefix(identity, "- ") // see slotValue
 	case tag == OwnedTag && len(parts) == 3:
 		owner, shown, found := strings.Cut(identity, " ")
 		if !found {

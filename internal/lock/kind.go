@@ -6,7 +6,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// mutexKind is held by one attempt at a time.
+// mutexKind is the Kind of a mutex, which one attempt holds at a time.
 type mutexKind struct {
 	record, news string // see Client.Recorded; empty without a record
 }
@@ -20,15 +20,15 @@ func (mutexKind) stored(process string, number uint64, identity string) string {
 // Acquire sets the TTL of the counter of tokens, unless a grant of the name has set it just before.
 func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
 	keys, rest := a.keys.argsWith(a.Tomb()), mode+" "+a.keys.channels
-	set := a.counterSet.Load()
-	a.setsCounter = set == 0 || a.c.clock.Now() >= time.Duration(set)+counterPause
+	setAt := a.counterSet.Load()
+	a.setsCounter = setAt == 0 || a.c.clock.Now() >= time.Duration(setAt)+counterPause
 	if !a.setsCounter {
 		return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest)
 	}
 	return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest, &a.terms.keepText)
 }
 
-// Renewal extends the TTL of the token counter, too, at first and then after each eighth of that TTL.
+// The first renewal also extends the TTL of the token counter. Later renewals do so after each eighth of that TTL.
 func (mutexKind) Renewal(a *Attempt) wire.Request {
 	if !a.extendsCounter(a.c.clock.Now()) {
 		return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
@@ -39,14 +39,14 @@ func (mutexKind) Renewal(a *Attempt) wire.Request {
 // extendsCounter reports whether a renewal at a time extends the TTL of the token counter, or of a Semaphore's size.
 func (a *Attempt) extendsCounter(now time.Duration) bool {
 	keep := a.terms.keep
-	if _, slots := a.kind.(slotKind); slots {
+	if _, isSemaphore := a.kind.(slotKind); isSemaphore {
 		keep = min(keep, sizeRetention)
 	}
-	last := a.counterExtendedAt.Load()
-	return last == 0 || now >= time.Duration(last)+keep/8
+	extendedAt := a.counterExtendedAt.Load()
+	return extendedAt == 0 || now >= time.Duration(extendedAt)+keep/8
 }
 
-// sizeRetention is WEEK of part_entry.lua.
+// sizeRetention is the TTL of a Semaphore's size, WEEK in part_entry.lua.
 const sizeRetention = 7 * 24 * time.Hour
 
 func (k mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
@@ -60,7 +60,7 @@ func (k mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
 	return a.c.scripts.mutexLeave.Call(append(a.keys.argsWith(a.Tomb()), k.record), &a.value, a.leaveArgs(), tomb, k.news)
 }
 
-// ownedKind is held by one owner that writes, or by any number of owners that read.
+// ownedKind is the Kind of a lock that one owner holds for writing, or any number of owners for reading.
 type ownedKind struct {
 	mode  string // ModeRead or ModeWrite
 	owner string
@@ -81,11 +81,11 @@ func (k ownedKind) stored(process string, number uint64, identity string) string
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	extends := "" // the attempt itself if an earlier request was applied
+	extends := "" // lease whose token to keep; by default that of an earlier request of this attempt
 	if l := a.validOwnerLease(); l != nil {
 		a.ownerLease, extends = l, l.a.value
 	} else if a.ownerLease != nil {
-		extends = "-" // it may have the token of a lease that has ended
+		extends = "-" // no lease: the stored entry may have the token of a lease that has ended
 	}
 	return a.c.scripts.ownedAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, extends)
 }
@@ -98,7 +98,7 @@ func (ownedKind) Release(a *Attempt, withdraw bool) wire.Request {
 	return a.releaseBy(a.c.scripts.ownedLeave, withdraw)
 }
 
-// slotKind is held by up to n attempts, each in a slot of its own.
+// slotKind is the Kind of a Semaphore, which up to n attempts hold, each in a slot of its own.
 type slotKind struct {
 	n int // size if none is stored
 }
@@ -116,7 +116,7 @@ func (k slotKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.ownedAcquire.Call(append(a.keys.argsWith(a.Tomb()), a.keys.key("size")), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, "", k.n)
 }
 
-// Renewal extends the TTL of the size, too, like mutexKind.Renewal the TTL of the token counter.
+// Some renewals also extend the TTL of the size, like the TTL of the token counter in mutexKind.Renewal.
 func (slotKind) Renewal(a *Attempt) wire.Request {
 	if !a.extendsCounter(a.c.clock.Now()) {
 		return a.c.scripts.ownedRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
@@ -131,7 +131,7 @@ func (slotKind) Release(a *Attempt, withdraw bool) wire.Request {
 // kindOf returns the kind of a stored value.
 func kindOf(v Value) Kind {
 	switch {
-	case v.slots:
+	case v.semaphore:
 		return slotKind{}
 	case v.mode == "":
 		return mutexKind{}
@@ -139,27 +139,27 @@ func kindOf(v Value) Kind {
 	return ownedKind{v.mode, v.Owner}
 }
 
-// leaveArgs returns the argument of a release about the queue. It includes whether the
-// Client is closed, because a closed Client cannot check a grant that the script makes.
+// leaveArgs returns one argument of a release: the TTL of the token counter, whether the Client is closed, and the
+// prefix of the channels. A closed Client cannot check a grant that the script makes.
 func (a *Attempt) leaveArgs() string {
-	last := " 0 "
+	closed := " 0 "
 	a.c.mu.Lock()
 	if a.c.closed {
-		last = " 1 "
+		closed = " 1 "
 	}
 	a.c.mu.Unlock()
-	return a.terms.keepText + last + a.keys.channels
+	return a.terms.keepText + closed + a.keys.channels
 }
 
 // releaseBy returns the request of a script that releases the attempt.
 func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 	rest := a.leaveArgs()
 	keys := a.keys.args()
-	_, slots := a.kind.(slotKind)
-	if slots || withdraw {
+	_, isSemaphore := a.kind.(slotKind)
+	if isSemaphore || withdraw {
 		keys = a.keys.argsWith(a.Tomb())
 	}
-	if slots {
+	if isSemaphore {
 		keys = append(keys, a.keys.key("size"))
 	}
 	if withdraw {
@@ -199,9 +199,9 @@ func (o owners) remove(l *Lease) {
 	}
 }
 
-// validOwnerLease returns a valid lease of the attempt's owner with the owner's newest token, or nil. It prefers a
-// write lease, because a read lease keeps no token for a writer. It reads the clock, because the time of a lease can
-// be over before its timer has run. A lease with an earlier token does not count, so that tokens do not go back.
+// validOwnerLease returns a valid lease of the attempt's owner with the owner's newest token, or nil. A lease with an
+// earlier token does not count, so that tokens do not go back. It prefers a write lease, because a writer cannot keep
+// the token of a read lease. It reads the clock, because the time of a lease can be over before its timer has run.
 func (a *Attempt) validOwnerLease() (valid *Lease) {
 	key, _ := ownerOf(a)
 	c := a.c

@@ -11,11 +11,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// hold starts the lease of an attempt that was granted.
+// hold starts the lease of an attempt that was granted. It is the only place where a lease begins.
 func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	c := a.c
 	l := &Lease{a: a, token: g.token, slot: -1}
-	if k, slots := a.kind.(slotKind); slots {
+	if k, isSemaphore := a.kind.(slotKind); isSemaphore {
 		l.slot = g.slot
 		if g.size != k.n && c.mayLog("size of "+a.keys.name) {
 			c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
@@ -36,7 +36,7 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	return l, nil
 }
 
-// From returns the lease of the work with a context, nil without one.
+// From returns the lease of the work that a context is for, or nil.
 func From(ctx context.Context) *Lease {
 	l := lease.From(ctx)
 	if l == nil {
@@ -50,8 +50,8 @@ func From(ctx context.Context) *Lease {
 
 type partitionKey struct{}
 
-// ForPartition returns the lease of a partition, with a token of its own and the same end. From returns it for the
-// contexts of its Context and Bind.
+// ForPartition returns the lease of a partition, which has a token of its own and ends with l. For the contexts of its
+// Context and Bind, From returns the new lease.
 func (l *Lease) ForPartition(token uint64) *Lease {
 	return &Lease{a: l.a, token: token, slot: -1, life: l.life, forPartition: true}
 }
@@ -96,7 +96,7 @@ func (l *Lease) Err() error { return l.life.Err() }
 // Overdue returns the time since the lease ended, 0 while it is valid.
 func (l *Lease) Overdue() time.Duration { return l.life.Overdue() }
 
-// Of reports whether the lease is for a lock, with the same Client and kind.
+// Of reports whether the lease is for the name n, with the same Client and the kind k.
 func (l *Lease) Of(n *Name, k Kind) bool {
 	return l.a.c == n.c && l.a.keys.name == n.keys.name && l.a.kind == k
 }
@@ -141,7 +141,7 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 // RenewNow makes the next renewal due now, and returns at once.
 func (l *Lease) RenewNow() { l.life.RenewNow() }
 
-// A renewer sends the renewals of a Client.
+// A renewer sends the renewals of a Client. It is the lease.Renewer of the Client's Keeper.
 type renewer struct{ c *Client }
 
 func (r renewer) Stream(l *lease.Lease) lease.Stream {
@@ -155,7 +155,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	requests := make([]wire.Request, len(leases))
 	for i, l := range leases {
 		a := l.Holder().(holder).a
-		// An answer that takes longer than ResendAfter causes another renewal.
+		// The server waits for replicas only half of ResendAfter, or its answer would be too late.
 		requests[i] = a.kind.Renewal(a).Replicated(l.ResendAfter() / 2)
 	}
 	done = make([]bool, len(leases))
@@ -170,13 +170,12 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 
 func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
 
-// renewed handles the answer to a renewal that was sent at t0. It returns false if the renewal
-// must be tried again.
+// renewed handles the answer to a renewal that was sent at t0. It returns false if the renewal must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
-	counts := l.a.c.metrics
+	m := l.a.c.metrics
 	if errors.Is(r.Err, ErrNotReplicated) {
 		if r.Value != int64(0) { // a lost lease needs no replica
-			counts.unreplicated.Inc()
+			m.unreplicated.Inc()
 			l.life.ExpireAs(errors.Join(ErrLeaseExpired, r.Err))
 			l.logFailure(r.Err)
 			return false
@@ -184,7 +183,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		r.Err = nil
 	}
 	if r.Err != nil {
-		counts.failed.Inc()
+		m.failed.Inc()
 		l.logFailure(r.Err)
 		return false
 	}
@@ -196,17 +195,17 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	}
 	switch r.Value {
 	case int64(1):
-		counts.renewed.Inc()
+		m.renewed.Inc()
 		l.refusalLogged.Store(false)
-		if l.a.extendsCounter(t0) { // the renewal was made later, so it extends the counter, too
+		if l.a.extendsCounter(t0) { // then Renewal, which was called after t0, decided the same
 			l.a.counterExtendedAt.Store(int64(t0))
 		}
 		l.life.Extend(t0)
 	case int64(0):
-		counts.lost.Inc()
+		m.lost.Inc()
 		l.EndAsLost()
 	default:
-		counts.failed.Inc()
+		m.failed.Inc()
 		l.logFailure(req.OddReply(r.Value))
 		return false
 	}
@@ -214,7 +213,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 }
 
 // logFailure logs a renewal that failed. If an operator must act, it logs an error, but only
-// once until a renewal is answered: a lease is renewed several times per TTL.
+// once until a renewal succeeds: a lease is renewed several times per TTL.
 func (l *Lease) logFailure(err error) {
 	log := l.a.c.log.V(1)
 	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}

@@ -34,7 +34,7 @@ type metrics struct {
 	renewed, failed, lost, unreplicated prometheus.Counter // outcomes of renewals
 }
 
-// kindMetrics are the series of one kind of lease. They save each lease the search by labels.
+// kindMetrics are the series of one kind of lease. With them, a lease does not look up its series by label.
 type kindMetrics struct {
 	held  prometheus.Gauge
 	queue func() *queueMetrics // created at the first call, as not every kind queues
@@ -89,8 +89,8 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 	return m, nil
 }
 
-// kind returns the series of a kind and creates them at the first call. An application
-// uses few kinds, so series of the others would be noise.
+// kind returns the series of a kind and creates them at the first call: an application uses few kinds, and
+// series of unused kinds would be noise.
 func (m *metrics) kind(name string) *kindMetrics {
 	if k, ok := m.kinds.Load(name); ok {
 		return k.(*kindMetrics)

@@ -11,11 +11,13 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Name returns a name whose leases have a configuration. With nil, it has no leases, and no limit of the Client
-// applies. The error is a *noonlock.ConfigError.
+// longestName is the maximum length of names: the packages above accept 200 bytes and add prefixes of up to 10 bytes.
+const longestName = 210
+
+// Name returns a name whose leases have a configuration. If cfg is nil, the name has no leases, and no limit of the
+// Client applies. The error is a *noonlock.ConfigError.
 func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
-	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
-	if err := checkText("name", name, 210, true); err != nil {
+	if err := checkText("name", name, longestName, true); err != nil {
 		return nil, err
 	}
 	if cfg == nil {
@@ -25,7 +27,7 @@ func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 	return c.name(name, *cfg, c.Mutex(), ledgerRetention)
 }
 
-// UserName returns a name for locks of users, which must not block a job or an election.
+// UserName returns a name for locks of users. It refuses the names of jobs and elections.
 func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
 	if IsReserved(name) {
 		return nil, Refuse("name", "a name without the prefixes "+JobNames+" and "+ElectionNames+", which jobs and elections use", input.Quote(name))
@@ -51,7 +53,8 @@ func (c *Client) name(name string, cfg LeaseConfig, k Kind, keep time.Duration) 
 	return &Name{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
-// terms checks the configuration of a lease. Names with the last used configuration share the result.
+// terms checks the configuration of a lease. keep is the TTL of the token counter after a grant. Names with equal
+// configurations in a row share the result.
 func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error) {
 	if last := c.lastTerms.Load(); last != nil && last.cfg == cfg && last.keep == keep {
 		return last, nil
@@ -78,7 +81,8 @@ func (n *Name) Name() string { return n.keys.name }
 func (n *Name) Key(part string) string { return n.keys.key(part) }
 
 // Channel returns the channel of a kind for messages about the name: <prefix>:<kind>:<database>:<of>, and
-// in a cluster <prefix>:{<name>}:<kind>:<database>:<of>. Messages reach the clients of all databases of a server.
+// in a cluster <prefix>:{<name>}:<kind>:<database>:<of>. It has the number of the database, because messages reach the
+// clients of all databases of a server.
 func (n *Name) Channel(kind, of string) string {
 	return n.c.keys.channel(n.keys.name, kind+":"+n.c.keys.database+":"+of)
 }
@@ -95,7 +99,7 @@ func (a *Attempt) ID() string { return attemptText("", a.c.process, a.number, ""
 // Value returns the secret value of the attempt at the server.
 func (a *Attempt) Value() string { return a.value }
 
-// Tomb returns the key that exists if the attempt was abandoned.
+// Tomb returns the key of the attempt's tombstone, which exists if the attempt was abandoned.
 func (a *Attempt) Tomb() string { return attemptText(a.keys.tombs, a.c.process, a.number, "") }
 
 // TombTTL returns the TTL of the attempt's tombstone, which outlasts its requests.
@@ -106,7 +110,7 @@ func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.Ask(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout())
 }
 
-// Act is Client.Act for at most two Timeouts.
+// Act is Client.Act about the name, for at most two Timeouts.
 func (n *Name) Act(ctx context.Context, r wire.Request, refusal func(answer any) error) (answer any, repeated bool, err error) {
 	return n.c.Act(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout(), refusal)
 }
@@ -131,7 +135,7 @@ func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.wire.Send(ctx, n.keys.name, r, n.terms.timeout())
 }
 
-// Watch calls nudge when a message arrives on a channel, and with an empty message when others may
+// Watch calls nudge when a message arrives on a channel, and with an empty message when messages may
 // have been missed. Messages can be lost. nudge must not block.
 func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)
@@ -143,9 +147,8 @@ func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, w
 	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
 }
 
-// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses the request.
-// repeated is true if an earlier try was not answered and may have been applied. An error is then joined with
-// ErrUnknown.
+// Act is Ask for a request that changes something. refusal returns an error for an answer that refuses the request.
+// repeated is true if an earlier try was not answered and may have been applied. err is then joined with ErrUnknown.
 func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, within time.Duration, refusal func(answer any) error) (answer any, repeated bool, err error) {
 	retry := c.newRetry(each, within)
 	err = retry.Do(ctx, wire.MayRetry, func() error {
@@ -158,8 +161,8 @@ func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, w
 	return answer, repeated, err
 }
 
-// Feed returns a channel with the latest value from watch, unless it was received. tell returns at
-// once. The channel is closed when ctx ends or the Client is closed.
+// Feed returns a channel of values that watch passes to tell. A value that was not received is replaced by the next
+// one, so tell does not block. The channel is closed when ctx ends or the Client is closed.
 func Feed[T any](ctx context.Context, c *Client, watch func(tell func(T)) (stop func())) <-chan T {
 	values, mu := make(chan T, 1), sync.Mutex{}
 	ctx, cancel := context.WithCancel(ctx)

@@ -21,10 +21,10 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// New returns a Client for the server or cluster that the options of rdb name. It sends nothing. The
+// New returns a Client for the server or cluster in the options of rdb. It sends nothing. The
 // error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 //
-// A test gives a clock of elapsed time, see lease.NewClock. The default is the system's clock.
+// A test passes a clock of elapsed time, see lease.NewClock. nil is the system's clock.
 func New(rdb redis.UniversalClient, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOf("rdb", rdb)
 	return newSingle(cfg, clock, target, err)
@@ -36,25 +36,25 @@ func NewFromOptions(opts *redis.UniversalOptions, cfg Config, clock func() time.
 	return newSingle(cfg, clock, target, err)
 }
 
-func newSingle(cfg Config, clock func() time.Duration, target target, err error) (c *Client, _ error) {
+func newSingle(cfg Config, clock func() time.Duration, t target, err error) (c *Client, _ error) {
 	if err == nil {
-		c, err = newClient(cfg, clock, target)
+		c, err = newClient(cfg, clock, t)
 	}
 	if err == nil {
-		c.start(singleTopology{c}, target.connect(c.wireConfig()))
+		c.start(singleTopology{c}, t.connect(c.wireConfig()))
 	}
 	return c, err
 }
 
-// newClient returns a Client that start must complete. target is one of its servers.
-func newClient(cfg Config, clock func() time.Duration, target target) (*Client, error) {
+// newClient returns a Client that start must complete. t is one of its servers.
+func newClient(cfg Config, clock func() time.Duration, t target) (*Client, error) {
 	scripts, err := OwnScripts()
 	if err != nil {
 		return nil, err
 	}
 	prefix := cmp.Or(cfg.Prefix, "noonlock")
 	c := &Client{
-		keys:    keyring{prefix, target.seeds != nil, strconv.Itoa(target.DB), prefix + ":ch:"},
+		keys:    keyring{prefix, t.seeds != nil, strconv.Itoa(t.DB), prefix + ":ch:"},
 		scripts: scripts,
 
 		registry: registry.Set{Registerer: cfg.Registerer, Sum: cfg.SumMetrics},
@@ -64,8 +64,8 @@ func newClient(cfg Config, clock func() time.Duration, target target) (*Client, 
 		tokenRetention: cmp.Or(cfg.TokenRetention, 2*time.Hour),
 		lockDelay:      cfg.LockDelay,
 		minReplicas:    cfg.MinReplicas,
-		sentinels:      target.sentinels,
-		servers:        []Server{{Options: target.Options}},
+		sentinels:      t.sentinels,
+		servers:        []Server{{Options: t.Options}},
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -131,6 +131,7 @@ func (c *Client) wireConfig() wire.Config {
 	return cfg
 }
 
+// holds reports whether the Client has leases or background tasks.
 func (c *Client) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +173,7 @@ func (c *Client) Close(ctx context.Context) error {
 	wake()
 
 	if c.quorum != nil {
-		c.quorum.Wire.Drain(ctx) // requests that undo others
+		c.quorum.Wire.Drain(ctx) // waits for the releases at the servers that answer last
 	}
 	c.cancel()
 	c.wire.Close()

@@ -18,7 +18,7 @@ type operator struct{ who, reason string }
 
 type operatorKey struct{}
 
-// WithOperator returns a context with an operator.
+// WithOperator returns a context with the operator who is responsible for the calls with it, and a reason.
 func WithOperator(ctx context.Context, who, reason string) context.Context {
 	return context.WithValue(ctx, operatorKey{}, operator{who, reason})
 }
@@ -35,9 +35,9 @@ func (c *Client) Operator(ctx context.Context) (who, reason string, err error) {
 	return cmp.Or(by.who, c.Identity()), by.reason, nil
 }
 
-// Search returns the names without the Prefix, sorted. lockcore.Client.Locks describes its times and its errors.
+// Search returns the found names, sorted and without the Prefix. lockcore.Client.Locks describes its times and errors.
 func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
-	if err := c.One("a list of names"); err != nil {
+	if err := c.RequireOneServer("a list of names"); err != nil {
 		return nil, err
 	}
 	names := map[string]struct{}{}
@@ -58,7 +58,7 @@ func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), err
 }
 
-// Inspection returns the request that inspects a lock.
+// Inspection returns the request that reads the holders and waiters of a lock.
 func (c *Client) Inspection(name string) wire.Request {
 	k := c.keys.lock(name)
 	return c.scripts.inspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen, k.key("size"))).Large()
@@ -108,7 +108,7 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 		}
 		return nil
 	})
-	number := n.c.attempts.Add(1) // the release of an attempt without an acquire only serves the queue
+	number := n.c.attempts.Add(1) // of an attempt without an acquire: a grantCheck, its release, only serves the queue
 	before, err := n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).readServed(r, answer, err)
 	if err == nil {
 		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
@@ -116,7 +116,8 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 	return err
 }
 
-// Servers returns all servers of the Client, and the answer of each Sentinel. It asks only Sentinels and a cluster.
+// Servers returns all servers of the Client, and the answer of each Sentinel. It sends requests only to Sentinels or to
+// a cluster.
 func (c *Client) Servers(ctx context.Context, within time.Duration) (all []Server, views []wire.View, err error) {
 	all = slices.Clone(c.servers)
 	if c.sentinels != nil {

@@ -22,11 +22,11 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 	if n := len(servers); n < 3 || n > several.MaxServers || n%2 == 0 {
 		return nil, Refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
 	}
-	number, most := cmp.Or(list, 1), cmp.Or(longest, 15*time.Second)
+	number, limit := cmp.Or(list, 1), cmp.Or(longest, 15*time.Second)
 	switch {
 	case number < 1:
 		return nil, Refuse("QuorumConfig.List", "0 (1) or positive", list)
-	case most < minTTL || most > maxTTL || most%time.Millisecond != 0:
+	case limit < minTTL || limit > maxTTL || limit%time.Millisecond != 0:
 		return nil, Refuse("QuorumConfig.MaxTTL", "0 (15s) or whole milliseconds from 100ms to 24h", longest)
 	case cfg.MinReplicas != 0:
 		return nil, Refuse("Config.MinReplicas", "0 for NewQuorum, whose servers have no replicas", cfg.MinReplicas)
@@ -56,7 +56,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 		return nil, err
 	}
 	c.quorum = members.New(members.Config{
-		Servers: targets, List: number, MaxTTL: most,
+		Servers: targets, List: number, MaxTTL: limit,
 		Marker: c.keys.marker(), State: c.scripts.quorumState, Join: c.scripts.quorumJoin,
 		Background: c.Background, Closing: c.closing,
 	}, metrics, c.wireConfig())
@@ -65,15 +65,15 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 	return c, nil
 }
 
-// CountedRenewal returns a renewal that a package above sends to all servers of a quorum. Each server gives an answer
-// of quorum_renew, but {1, n} instead of {1}. The one answer is the smallest n, see Noticer.
+// CountedRenewal returns the renewal of a Kind above, for all servers of a quorum. Each server answers like
+// quorum_renew, but {1, n} instead of {1}. The answer of the whole request is the smallest n, see Noticer.
 func (a *Attempt) CountedRenewal(r wire.Request) wire.Request {
 	return several.Counted(r, members.CountRenewal(r), a.trail)
 }
 
 // AskAll sends a request to all servers of a quorum, and retries it like Ask. newRequest is called for
-// each try, because the name of the list may change. AskAll returns the answers that have arrived when a majority
-// has answered. Answers of servers that grant nothing do not count.
+// each try, because the name of the list may change. AskAll returns as soon as a majority has answered, with these
+// answers. Answers of servers that grant nothing do not count.
 func (n *Name) AskAll(ctx context.Context, newRequest func() wire.Request) (all []any, err error) {
 	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
 	err = retry.Do(ctx, wire.MayRetry, func() error {
@@ -96,8 +96,8 @@ func (t quorumTopology) kind(record, channel string) Kind {
 	return quorumKind{mutexKind{record, channel}, t.Quorum}
 }
 
-func (t quorumTopology) refusal(of Kind, terms *leaseTerms) error {
-	switch of.(type) {
+func (t quorumTopology) refusal(k Kind, terms *leaseTerms) error {
+	switch k.(type) {
 	case slotKind:
 		return Refuse("the Client of a Semaphore", "of New: a majority of the servers does not bound the number of leases", "of NewQuorum")
 	case ownedKind:
@@ -119,8 +119,7 @@ func (t quorumTopology) ready(ctx context.Context, within time.Duration) (left t
 // lossReason has no ForcedError, as a quorum has no ForceRelease.
 func (quorumTopology) lossReason(context.Context, *Attempt) error { return ErrLeaseLost }
 
-// quorumKind is a mutex on several servers. Its scripts run on each server, and the answers
-// are counted.
+// quorumKind is a mutex on several servers. Its scripts run on each server, and the answers are counted.
 type quorumKind struct {
 	mutexKind
 	quorum *members.Quorum
@@ -132,7 +131,7 @@ func (k quorumKind) keys(a *Attempt) []any {
 
 func (k quorumKind) Acquire(a *Attempt, _ string) wire.Request {
 	k.quorum.Admit()
-	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
+	a.mayBeStored.Store(true) // a minority may grant although the answer of the majority is no grant
 	r := a.c.scripts.quorumAcquire.Call(k.keys(a), &a.value, &a.terms.ttlText, k.quorum.List())
 	return several.Counted(r, members.CountAcquire(r, a.value, k.quorum.Distrusts), a.trail)
 }
@@ -157,7 +156,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	return several.Leaving(several.Counted(r, members.CountRelease(r), a.trail), call(millis(a.TombTTL())))
 }
 
-// confirm commits the token of a grant to a majority. Only then the grant counts.
+// confirm commits the token of a grant to a majority. The grant counts only after that.
 func (t quorumTopology) confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
 	a.token = r.token
 	req := t.kind("", "").Renewal(a)
@@ -179,14 +178,13 @@ const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = 250 * time.Millisecond
 
-	// splitPause limits the random pause after a message. All waiters receive the message at the same
-	// time. Without a pause, each of them could get a minority of the servers. The limit doubles after each of
-	// these splits.
+	// splitPause limits the random pause after a message. All waiters receive the message at the same time. Without a
+	// pause, the servers could be split: each waiter gets a minority. The limit doubles after each split.
 	splitPause = 4 * time.Millisecond
 )
 
-// contend acquires the lock of a quorum. There is no queue: each try is a new attempt,
-// which is undone if it fails. As in a queue, a wait outlasts an outage.
+// contend acquires the lock of a quorum. There is no queue: each try is a new attempt, which is
+// undone if it fails. As in a queue, the wait continues during an outage. last is the last reply with a holder.
 func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquireReply, err error) {
 	n := w.Name
 	lease, last, err = n.tryOnce(ctx, k, n.terms.timeout())
@@ -220,7 +218,7 @@ func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquir
 		case <-n.c.closing:
 		}
 		timer.Stop()
-		if ctx.Err() != nil { // its cause may be the error of another try
+		if ctx.Err() != nil { // do not return err, which is the error of an earlier try
 			return nil, last, ended(ctx)
 		}
 		var r acquireReply
@@ -245,12 +243,11 @@ func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquir
 	}
 }
 
-// overtaken reports whether a try failed because others tried at the same time, because its
-// validity was over before the majority had answered, or because the servers wait after a loss of
-// data.
+// overtaken reports whether a try failed for one of these reasons: other clients tried at the same time, its
+// validity was over before the majority had answered, or the servers wait after a loss of data.
 func overtaken(err error) bool {
-	few, _ := errors.AsType[*wire.NoQuorumError](err)
-	return errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) || errors.Is(err, errSlowServer) || few != nil && few.Answered && !few.Permanent
+	short, _ := errors.AsType[*wire.NoQuorumError](err)
+	return errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) || errors.Is(err, errSlowServer) || short != nil && short.Answered && !short.Permanent
 }
 
 // A Quorum has the servers of a Client of NewQuorum.
@@ -259,15 +256,15 @@ type Quorum = members.Quorum
 // Quorum returns the servers of a quorum, nil for one server.
 func (c *Client) Quorum() *Quorum { return c.quorum }
 
-// One returns a *noonlock.ConfigError if the Client is of a quorum, and something needs one deciding server.
-func (c *Client) One(what string) error {
+// RequireOneServer returns OneServerError for a Client of a quorum, and nil for other Clients.
+func (c *Client) RequireOneServer(what string) error {
 	if c.quorum == nil {
 		return nil
 	}
-	return OnOne(what)
+	return OneServerError(what)
 }
 
-// OnOne returns the error of something that needs one deciding server.
-func OnOne(what string) error {
+// OneServerError returns the *noonlock.ConfigError of an operation or a type, what, that a quorum does not support.
+func OneServerError(what string) error {
 	return Refuse("the Client of "+what, "of New: the servers of a quorum have different views; use New with one of them", "of NewQuorum")
 }

@@ -15,24 +15,23 @@ import (
 //	         a message grants it too late       withdrawUnwanted            withdraw
 //	held     Unlock                             end with ErrReleased        release, then retryRelease in the background
 //	         Close                              end with ErrClosed          retryRelease in the background
-//	         its time is over                   Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
+//	         its validity is over               Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
 //	         the server no longer has it        EndAsLost                   withdraw, if an acquire is in flight
-//	         a script above has released it     Finish                      nothing
+//	         a package above has released it    Finish                      nothing
 //	         Abort                              end with ErrLeaseExpired    nothing
 //	expired  Unlock                             ErrNotHeld                  withdraw: the work has stopped
 //	ended    Unlock                             ErrNotHeld                  nothing
 //
-// The server gets one request, from sendRelease. withdraw, release and retryRelease send the request until it is
-// answered. Repeating it is safe. Its tombstone makes an acquire fail that arrives later. If it
-// grants the lock to a waiter, a grantCheck repeats it at the end of that grant. If this process dies, the
+// In all these ways, the server gets the same request, from sendRelease. withdraw, release and retryRelease send it
+// until it is answered, which is safe. A tombstone, if it writes one, makes an acquire fail that arrives later. If the
+// request grants the lock to a waiter, a grantCheck repeats it at the end of that grant. If this process dies, the
 // lock expires with its TTL.
 
 // abandon ends an attempt that got no lease. If the server may have stored the attempt, a background task withdraws it.
 func (a *Attempt) abandon() {
 	c := a.c
 	if a.mayBeStored.Load() {
-		// The task starts before the attempt is deleted, so that Close always waits for one of
-		// the two.
+		// The task starts before the attempt is deleted, so that Close always waits for the task or for the attempt.
 		c.Background(a.withdraw)
 	}
 	c.mu.Lock()
@@ -49,19 +48,20 @@ func (a *Attempt) withdraw(ctx context.Context) {
 		_, err := a.leave(ctx, retry.Timeout())
 		return err
 	})
-	if err != nil && a.c.mayLog("") { // without rights, each attempt of a thousand jobs fails so
+	if err != nil && a.c.mayLog("") { // without rights at the server, every withdrawal fails
 		wire.Log(a.c.log, err, "failed to withdraw an abandoned attempt; it expires with its TTL", "name", a.keys.name, "ttl", a.terms.ttl)
 	}
 }
 
-// withdrawUnwanted withdraws an attempt of this process without a waiting call: its withdrawal was lost.
+// withdrawUnwanted withdraws an attempt of this process that was granted although no call waits for it: an earlier
+// withdrawal was lost. unanswered is true if an acquire of the attempt may still arrive.
 func (c *Client) withdrawUnwanted(name, value string, v Value, unanswered bool) {
 	select {
 	case c.unwantedGrants <- struct{}{}:
 	default:
-		return // too many at once: the grant expires
+		return // too many tasks at once: the grant expires without this one
 	}
-	// The name may belong to a job or a user. The longer of the two retentions is safe.
+	// Users and jobs have different retentions, and the name may be of either. The longer retention is safe.
 	terms := &leaseTerms{ttl: defaultTTL, ttlText: decimal(defaultTTL), keepText: decimal(max(c.tokenRetention, ledgerRetention))}
 	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
 	a := n.attempt(kindOf(v), v.number, value)
@@ -122,7 +122,7 @@ func (l *Lease) release(ctx context.Context) error {
 	n, err := a.leave(first, a.terms.timeout())
 	if err == nil {
 		l.remove()
-		if n <= 0 {
+		if n <= 0 { // the server no longer had the lease
 			return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossReason(first, a))
 		}
 		return nil
@@ -146,10 +146,10 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 }
 
-// Detached returns how long Unlock waits for the answer if its context is done.
+// Detached returns how long Unlock waits for the answer if the caller's context is done before it.
 func (l *Lease) Detached() time.Duration { return min(l.a.terms.ttl, 10*time.Second) }
 
-// retryRelease sends the release until it is answered or within has passed, when the lock
+// retryRelease sends the release until it is answered, or until within has passed and the lock
 // has expired. unanswered is true if an earlier release of the lease had no answer.
 func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswered bool) error {
 	defer l.remove()
@@ -164,13 +164,13 @@ func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswer
 	switch {
 	case err != nil:
 		return OpError("unlock", a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
-	case n > 0 || unanswered: // the unanswered release was applied
+	case n > 0 || unanswered: // with n <= 0, an unanswered release was applied
 		return nil
 	}
 	return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossReason(ctx, a))
 }
 
-// releaseAll releases all leases of a Client that is closed, and sends the checks of its grants.
+// releaseAll releases all leases of a Client that is closed. It also sends the releases of all grantChecks at once.
 func (c *Client) releaseAll() {
 	c.mu.Lock()
 	held := make([]*Lease, 0, len(c.leases))
@@ -182,7 +182,7 @@ func (c *Client) releaseAll() {
 	c.mu.Unlock()
 	for _, check := range checks {
 		if check.timer.Stop() {
-			// The server then notifies other processes of the end of a grant that is not confirmed yet.
+			// The script knows that the Client is closed, and notifies other processes, which then check the grant.
 			check.release(wire.NewRetry(check.a.terms.timeout(), time.Second, nil))
 		}
 	}
@@ -213,7 +213,7 @@ func (l *Lease) remove() {
 	c.idle.Broadcast()
 }
 
-// holder implements lease.Holder for a Lease.
+// A holder is a Lease as a lease.Holder. So Lost is no method of a Lease.
 type holder struct{ *Lease }
 
 // Lost is called when the validity of the lease has ended.
@@ -222,14 +222,14 @@ func (h holder) Lost(cause error) {
 	h.recordLoss(cause)
 }
 
-// EndAsLost ends the lease after the server has answered that it is no longer held.
+// EndAsLost ends the lease after the server has answered that it no longer has the lease.
 func (l *Lease) EndAsLost() {
 	if explain := l.endAsLost(); !l.a.c.Background(explain) {
 		explain(l.a.c.ctx)
 	}
 }
 
-// endAsLost ends the lease at once. explain reads the reason, and records the loss.
+// endAsLost ends the lease at once. explain reads the reason from the server, and records the loss.
 func (l *Lease) endAsLost() (explain func(context.Context)) {
 	cause := new(lossError)
 	if !l.end(cause) {
@@ -252,15 +252,15 @@ func (l *Lease) Abort(reason error) bool {
 	return true
 }
 
-// Finish ends the lease with ErrReleased, after a script above has released it on the server.
+// Finish ends the lease with ErrReleased, after a script of a package above has released it on the server.
 func (l *Lease) Finish() {
 	if l.end(ErrReleased) {
 		l.remove()
 	}
 }
 
-// recordLoss logs and counts a lease that ended without Unlock or Close. It does not release an expired lease: the work
-// has the rest of the server's TTL to stop.
+// recordLoss logs and counts a lease that ended without Unlock or Close. It does not release an expired lease, because
+// the work has the rest of the server's TTL to stop.
 func (l *Lease) recordLoss(cause error) {
 	c := l.a.c
 	c.metrics.countLoss(cause)

@@ -12,9 +12,10 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// harmless has, for each command that CheckRights may try, calls that leave nothing behind. They use the key *, which
-// does not exist, and the counter of tokens, fence. A call that writes follows the call that deletes its result: if the
-// user may not delete, nothing is written.
+// harmless has, for each command that CheckRights may try, calls that leave nothing behind, one a line. lock_rights
+// replaces the word * by a key that does not exist, and the word fence by the key of the token counter. It stops at the
+// first call that is refused. So a call that writes follows a call that deletes its result: without the right to
+// delete, nothing is written.
 var harmless = map[string]string{
 	"DEL":              "DEL *",
 	"EXISTS":           "EXISTS *",
@@ -68,17 +69,18 @@ func trials(scripts []*wire.Script, commands []string) (calls string, err error)
 }
 
 // Needs are the keys, channels and commands that a package needs. Each package declares them once, for the check at
-// the start of a program, package doctor and the table of docs/SECURITY.md. All packages need the channels of
-// processes, ch.
+// the start of a program, package doctor and the table of docs/SECURITY.md. All packages also need the channels whose
+// kind is ch, which notify processes.
 type Needs struct {
-	Names    string             // the prefix of its names
-	Parts    map[string]KeyPart // keys of a name
-	Channels []string           // kinds of its other channels
+	Prefix   string             // prefix of its names
+	Parts    map[string]KeyPart // keys of a name, by part
+	Channels []string           // kinds of its channels, without ch
 	Commands []string           // commands outside of scripts, in capital letters
 	Scripts  func(quorum bool) ([]*wire.Script, error)
 }
 
-// A Declared is embedded in a type of the API, so that its Needs, which N declares, are no part of the API.
+// A Declared is embedded in a type of the API to connect it with its Needs, which N returns. As declared is not
+// exported, the API has no method for them: only NeedsOf reads them.
 type Declared[N interface{ Needs() Needs }] struct{}
 
 func (Declared[N]) declared() Needs {
@@ -87,7 +89,7 @@ func (Declared[N]) declared() Needs {
 }
 
 // NeedsOf returns the Needs of a type that embeds a Declared.
-func NeedsOf(one interface{ declared() Needs }) Needs { return one.declared() }
+func NeedsOf(of interface{ declared() Needs }) Needs { return of.declared() }
 
 // MutexNeeds returns the Needs of a mutex, whose scripts other packages use, too.
 func MutexNeeds() Needs { return Needs{Parts: parts, Scripts: MutexScripts} }
@@ -112,23 +114,23 @@ func OwnedNeeds() Needs {
 		case err != nil:
 			return nil, err
 		case quorum:
-			return nil, OnOne("a lock with owners, or a Semaphore,")
+			return nil, OneServerError("a lock with owners, or a Semaphore,")
 		}
 		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade, s.ownedResize}, nil
 	}}
 }
 
-// CheckRights is Name.CheckRights for a name of the package.
+// CheckRights is Name.CheckRights for a name without the Prefix of needs.
 func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) error {
-	n, err := c.Name(needs.Names+name, nil)
+	n, err := c.Name(needs.Prefix+name, nil)
 	if err != nil {
 		return err
 	}
 	return OpError("check rights", name, n.CheckRights(ctx, needs))
 }
 
-// CheckRights tries each command of a package, without an effect, and reads the name's token counter. Otherwise, a
-// missing right is found only when a script needs the right. PUBLISH is not tried: scripts can do without it.
+// CheckRights tries each command that a package needs, without an effect, and reads the name's token counter. Without
+// it, a missing right is found only when a script needs the right. PUBLISH is not tried: scripts can do without it.
 func (n *Name) CheckRights(ctx context.Context, needs Needs) error {
 	scripts, err := needs.Scripts(n.c.Quorum() != nil)
 	if err != nil {
@@ -138,9 +140,9 @@ func (n *Name) CheckRights(ctx context.Context, needs Needs) error {
 	if err != nil {
 		return err
 	}
-	// As an EVAL: a server that does not know a script needs its source.
+	// With its source, it is an EVAL, and so tries the right to this command, which later scripts may need.
 	r := n.c.scripts.rights.Call(wire.Keys(n.keys.key("never"), n.keys.fence), calls).WithSource()
-	r = several.Counted(r, members.CountRights(r), nil)
+	r = several.Counted(r, members.CountRights(r), nil) // for a quorum: all servers must allow the calls
 	_, err = r.Number(n.Ask(ctx, r))
 	return err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lua"
 )
 
-// Scripts are the scripts of lockcore. They make all changes on the server. ForcedReleases and
-// the cause of a forced release are read with plain commands.
+// Scripts are the scripts of lockcore. They make all changes on the server. Only forced releases
+// are read with plain commands.
 type Scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
@@ -26,7 +26,7 @@ type Scripts struct {
 //go:embed lua/*.lua
 var ownFiles embed.FS
 
-// LuaFiles contains the files of lockcore/lua, and of the folder lua of this package, in its folder lua.
+// LuaFiles has one folder, lua, with the files of lockcore/lua and of the folder lua of this package.
 var LuaFiles fs.FS = allFiles{}
 
 type allFiles struct{}
@@ -49,10 +49,10 @@ func (allFiles) ReadDir(name string) ([]fs.DirEntry, error) {
 	return append(own, entries...), err
 }
 
-// OwnScripts returns the scripts, which are loaded once, for all Clients. Tests of the scripts replace it.
+// OwnScripts returns the scripts of LuaFiles, which are loaded once for all Clients. Tests of the scripts replace it.
 var OwnScripts = sync.OnceValues(func() (*Scripts, error) { return LoadScripts(LuaFiles) })
 
-// LoadScripts reads the scripts from other files.
+// LoadScripts reads the scripts from files like LuaFiles.
 func LoadScripts(files fs.FS) (*Scripts, error) {
 	l := wire.NewLoader(files)
 	s := &Scripts{

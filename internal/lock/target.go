@@ -12,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A target has the options and addresses of a Client's servers.
+// A target has the options and addresses of a Client's servers, read from a client or options of go-redis.
 type target struct {
 	redis.Options
 	seeds     []string        // addresses of a cluster's nodes, nil for one server
@@ -89,19 +89,20 @@ func targetOfOptions(opts *redis.UniversalOptions) (target, error) {
 // fault returns a *noonlock.ConfigError for options of go-redis with a field that would change what a Client does. Other
 // fields are used, or only tune go-redis.
 func fault(field string, options any, addrs ...string) error {
-	const primary = "false, because a replica may not have the newest locks"
-	for _, not := range [][2]string{
-		{"RouteByLatency", primary},
-		{"RouteRandomly", primary},
-		{"ReadOnly", primary}, // set by either of these in a ClusterClient
+	const noReplica = "false, because a replica may not have the newest locks"
+	for _, forbidden := range []struct{ field, rule string }{
+		{"RouteByLatency", noReplica},
+		{"RouteRandomly", noReplica},
+		{"ReadOnly", noReplica}, // a ClusterClient sets it with RouteByLatency and RouteRandomly
 		{"ClusterSlots", "nil, because a Client asks the cluster; use NewFromOptions for Sentinel"},
 		{"NewClient", "nil, because a Client makes its own connections to the nodes"},
 		{"OnConnect", "nil, because what it sends could change what the connections of a Client do"},
 		{"Limiter", "nil, because leases would end with renewals that it refuses"},
 	} {
-		f := reflect.ValueOf(options).Elem().FieldByName(not[0])
-		if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Func || f.Pointer() != reflect.ValueOf(redis.NewClient).Pointer()) { // the default of NewClient
-			return Refuse(field+"."+not[0], not[1], "set")
+		f := reflect.ValueOf(options).Elem().FieldByName(forbidden.field)
+		// redis.NewClient is the default of the field NewClient.
+		if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Func || f.Pointer() != reflect.ValueOf(redis.NewClient).Pointer()) {
+			return Refuse(field+"."+forbidden.field, forbidden.rule, "set")
 		}
 	}
 	if len(addrs) == 0 || slices.Contains(addrs, "") {
@@ -110,8 +111,9 @@ func fault(field string, options any, addrs ...string) error {
 	return nil
 }
 
+// nodesOf returns the target of a cluster, with the options of go-redis for each node.
 func nodesOf(c *redis.ClusterOptions) target {
-	// This client only completes the options. It makes no connection.
+	// This client only fills in the defaults of the options. It makes no connection.
 	node := redis.NewClient(&redis.Options{
 		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer,
 		Username: c.Username, Password: c.Password,
@@ -127,6 +129,6 @@ func nodesOf(c *redis.ClusterOptions) target {
 
 // A Server is a server of a Client, or a replica in a cluster.
 type Server struct {
-	Options redis.Options // complete
-	Tag     string        // a name in a slot of a cluster's primary
+	Options redis.Options // with their defaults filled in
+	Tag     string        // hash tag of a slot at the server, only in a cluster
 }

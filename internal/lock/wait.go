@@ -33,7 +33,7 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 	}
 	start := n.c.clock.Ticks()
 	w := &waiter{Name: n}
-	if !readiness.Answers(ctx) { // candidates wait without a log while others lead
+	if !readiness.Answers(ctx) { // not a campaign: candidates wait for long, and report their own failures
 		w.interval = firstLog
 		ctx = readiness.WithAnswers(ctx, w.answered)
 		defer w.requests.Stop()
@@ -47,20 +47,19 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, nil, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held = n.heldBy(&last)
-		if held.TTL >= 0 {
+		if held.TTL >= 0 { // it is as old as the reply
 			held.TTL = max(0, held.TTL-(n.c.clock.Now()-last.t0))
 		}
 	}
 	return lease, held, err
 }
 
-// queue queues an attempt and waits until it is granted. last is the last reply
-// that named a holder.
+// queue queues an attempt and waits until it is granted or ctx ends. last is the last reply with a holder.
 func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireReply, err error) {
 	n := w.Name
 	messages := n.c.wire.Messages(n.keys.name)
 	if !messages.Up() {
-		// Subscribe before joining the queue. A free lock needs no subscription.
+		// An attempt must subscribe before it joins the queue. A free lock is acquired without this.
 		lease, last, err = n.tryOnce(ctx, k, 0)
 		if lease != nil || err != nil && DelayOf(err) == nil {
 			return lease, last, err
@@ -92,7 +91,7 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 			r, err = a.retryAcquire(ctx, mode, 0)
 			continue
 		}
-		if r.code >= answerHead && r.code <= answerBusy {
+		if r.code >= answerHead && r.code <= answerBusy { // another attempt holds the lock
 			last = r
 			if w.due && err == nil {
 				w.logHolder(r)
@@ -106,16 +105,16 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 		case lease != nil:
 			n.c.metrics.handover.Observe((n.c.clock.Now() - notified).Seconds())
 		case notified > r.t0:
-			// The server may have made the grant after this reply, and its message arrived
-			// first. The next reply decides.
-		default:
+			// The server may have made the grant after this reply, although the message arrived
+			// before the reply. The next reply decides.
+		default: // the grant has lapsed
 			a.notifiedAt.Store(0)
 			n.c.metrics.lapsed.Inc()
 		}
 		if lease != nil {
 			return lease, last, nil
 		}
-		if r.left == -1*time.Millisecond && !a.warnedNoTTL {
+		if r.left == -1*time.Millisecond && !a.warnedNoTTL { // PTTL is -1 for a key without a TTL
 			a.warnedNoTTL = true
 			n.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", n.keys.name)
 		}
@@ -136,7 +135,7 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 
 var errNoTTL = errors.New("lockcore: another program wrote the key, and it may never expire")
 
-// pause waits until the server grants leases again. It returns an error if the wait is over.
+// pause waits for the rest of a server's delay. It returns an error if ctx or the Client has ended.
 func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 	switch {
 	case retry.Sleep(ctx, delayed.Left, a.c.closing):
@@ -147,22 +146,22 @@ func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 	return ErrClosed
 }
 
-// await waits until the attempt must send a check. It returns an error if the wait is over.
+// await waits until the attempt must send its next acquire. It returns an error if ctx or the Client has ended.
 func (a *Attempt) await(ctx context.Context, r acquireReply, w *waiter) error {
 	if r.code == answerNotQueued {
 		return nil
 	}
 	refresh := a.terms.refresh()
 	if !a.c.wire.Messages(a.keys.name).Up() {
-		refresh = min(refresh, time.Second/2) // no messages arrive
+		refresh = min(refresh, time.Second/2) // without a subscription, no message tells about a grant
 	}
 	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter
 	next := a.c.clock.Now() + refresh
-	if r.code == answerHead && r.left >= 0 {
+	if r.code == answerHead && r.left >= 0 { // 2 ms later, the lock has surely expired
 		next = min(next, a.c.clock.Now()+r.left+2*time.Millisecond)
 	}
 	if left, ok := a.servable(ctx); ok && a.servedUntil > 0 {
-		// The attempt joins again if round trips are shorter than when the last request was sent.
+		// If round trips have become shorter, the attempt asks for a longer time in the queue.
 		longer := a.c.clock.Now() + left - a.servedUntil
 		if longer > time.Millisecond+time.Duration(a.c.roundTrip.Load()) {
 			next = min(next, a.servedUntil)

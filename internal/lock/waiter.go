@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// firstLog is the time after which a call of Lock logs the holder. The time doubles with each line.
+	// firstLog is the time after which a call of Lock logs the holder. It doubles with each line.
 	firstLog = 3 * time.Second
 
 	// A Client logs each name at most once in logInterval, and at most logNames names in that time.
@@ -19,11 +19,12 @@ const (
 type waiter struct {
 	*Name
 	requests readiness.State
-	interval time.Duration // time until the next line, zero without lines
-	timer    <-chan time.Time
-	due      bool // whether the next answer is to be logged
+	interval time.Duration    // time until the next line, zero if the call logs nothing
+	timer    <-chan time.Time // end of the interval, nil before its begin
+	due      bool             // whether the holder in the next answer is to be logged
 }
 
+// answered records the result of a request of the call, for the log of failures.
 func (w *waiter) answered(err error) {
 	if err != nil {
 		w.requests.Failed(w.c.waits, w.c.log.WithValues("name", w.keys.name), err, IsTemporary(err))
@@ -32,7 +33,8 @@ func (w *waiter) answered(err error) {
 	}
 }
 
-// tick returns a channel that receives when isDue must be called. The interval begins with the first call.
+// tick returns a channel that receives a value when the interval is over. The caller then calls isDue. The interval
+// begins with the first call of tick.
 func (w *waiter) tick() <-chan time.Time {
 	if w.timer == nil && w.interval > 0 {
 		w.timer = time.After(w.interval)
@@ -40,7 +42,7 @@ func (w *waiter) tick() <-chan time.Time {
 	return w.timer
 }
 
-// isDue reports whether a line about the holder is due.
+// isDue begins the next interval, and reports whether a line about the holder is due.
 func (w *waiter) isDue() bool {
 	w.interval, w.timer = 2*w.interval, nil
 	if !w.c.mayLog(w.keys.name) {
@@ -50,14 +52,14 @@ func (w *waiter) isDue() bool {
 	return true
 }
 
-// heldBy returns the holder in r. It shows the identity and the
-// owner only, as the rest of the stored value is secret.
+// heldBy returns the holder in r. It shows the identity and the owner only, as the rest of the stored value is secret.
 func (n *Name) heldBy(r *acquireReply) *Held {
 	v, _ := ReadValue(r.holder)
 	return &Held{Name: n.keys.name, Holder: v.Identity, Owner: v.Owner, TTL: r.left}
 }
 
-// mayLog reports whether a line about a subject may be logged: a name, its size, or withdrawals ("").
+// mayLog reports whether a line about a subject may be logged, and counts it. A subject is a name, its size, or "" for
+// failed withdrawals.
 func (c *Client) mayLog(subject string) bool {
 	now := c.clock.Ticks()
 	c.mu.Lock()

@@ -1,26 +1,27 @@
--- lock_force: remove the given holders from a lock of any kind.
+-- lock_force: remove the given holders from a lock of any kind. lock.Client.Force returns the request, for an operator.
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_entry.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
--- KEYS[3] forced  hash, attempt -> who has released it by force, and why
--- KEYS[4] releases  list, the newest releases by force: server ms, leases and remark, a line each
+-- KEYS[3] forced  hash, attempt -> remark of the operator who has released it
+-- KEYS[4] releases  list, the newest releases by force: server ms, number of leases, and remark, a line each
 -- ARGV[1] kind    the kind that lock_inspect returned
--- ARGV[2] seen    the holders' attempts to remove, one a line
+-- ARGV[2] seen    the attempts of the holders to remove, one a line
 -- ARGV[3] remark  the operator, a line break, and the reason
 -- ARGV[4] channels  the prefix of the channels of processes
 --
--- Returns how many of them this operator has released, for this reason; 1 for a foreign key, which
--- is deleted as a whole.
+-- Returns how many of the given holders were released with this remark, by this call or an earlier one; 1 for a
+-- foreign key, which is deleted as a whole.
 --
--- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second
--- call finds the remarks of the first one, and returns the same.
--- A foreign key cannot be distinguished from a later one with the same value.
--- A waiter of each process is notified to check; the first live process serves the queue.
--- A holder reads the remark when a renewal finds no lock. So the remark lasts as long as the lock
+-- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second call finds the remarks
+-- of the first one, and returns the same number. Only a foreign key that was written again with the same value is
+-- deleted again. A waiter of each process is notified to check. The first check of a process that is not frozen serves
+-- the queue. A holder reads the remark after a renewal that found no lock. So the remark lasts as long as the lock
 -- would have. It is written last, because the release must work while the server is out of memory.
+-- kind_of comes from part_kind, parts_of from part_entry, look from part_owned, server_ms from part_clock,
+-- notify_processes from part_queue, read and remove from part_owners.
 local lock, queue, forced, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local kind, remark, channels = ARGV[1], ARGV[3], ARGV[4]
-local KEPT, MOST = 604800000, 100 -- of releases: ms, entries
+local KEPT, MOST = 604800000, 100 -- TTL (ms) and maximum length of `releases`
 
 --@include kind
 --@include entry

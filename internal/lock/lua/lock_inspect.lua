@@ -1,17 +1,20 @@
--- lock_inspect: return the holders and waiters of a lock of any kind. Writes nothing.
+-- lock_inspect: return the holders and waiters of a lock of any kind, for people. It writes nothing.
+-- lock.Client.Inspection returns the request.
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
--- KEYS[5] size    string, of a Semaphore: how many holders there may be
+-- KEYS[5] size    string, how many holders a Semaphore may have
 --
--- Returns {kind, left, holders, waiters, now µs, size}: kind is '' (free), 'string', 'ns1', 'np1' or
--- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w, r or the slot), left (ms)
--- and token for each, as text (no number: no token is stored); waiters has
--- attempt, score and whether its alive time has not passed (1 or 0) for each.
+-- Returns {kind, left, holders, waiters, now µs, size}: kind is '' (free), 'string' (mutex), 'ns1' (lock with
+-- owners), 'np1' (Semaphore) or 'other' (foreign key). left (ms) is the reply of PTTL. size is 0 if none is stored.
+-- holders has four texts for each holder: attempt, mode (w, r or the slot), left (ms) and token. A token that is no
+-- number means that none is stored. waiters has three texts for each: attempt, score, and 1 if the waiter is still
+-- alive or 0 if not.
 --
 -- Twice is safe: it writes nothing.
+-- kind_of comes from part_kind; the functions and constants of entries come from part_entry.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include kind

@@ -1,10 +1,11 @@
--- quorum_acquire: acquire the lock of one server of a quorum, and propose a token.
+-- quorum_acquire: acquire the lock of one server of a quorum, and propose a token. quorumKind.Acquire of package lock
+-- returns the request, and quorum.Acquire counts the answers of all servers.
 --
 -- KEYS[1] lock    string, the holder's attempt; absent: free
 -- KEYS[2] tomb    string, exists if this attempt was abandoned
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] me      this attempt
--- ARGV[2] ttl     ms, of the lock when held by me
+-- ARGV[2] ttl     ms, TTL of the lock from now, if I hold it
 -- ARGV[3] list    the name of the list of servers that the client has
 --
 -- Returns {1, token, run, clock} held by me for ttl from now. The token is greater than all
@@ -15,8 +16,9 @@
 --         {7}                   the name is in use by another kind of lock
 --         {8} to {11}           this server grants nothing, see part_member.lua
 --
--- Twice is safe: an attempt that holds the lock gets the full ttl again. A proposed token
--- is not stored, so a later one may be equal until one of them is committed.
+-- Twice is safe: an attempt that holds the lock gets the full ttl again. A proposed token is not stored,
+-- so the same token may be proposed again until quorum_renew has committed it.
+-- refusal comes from part_member.
 local lock, tomb, marker = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, list = ARGV[1], ARGV[2], ARGV[3]
 

@@ -1,5 +1,5 @@
 -- quorum_join: let one server into a quorum, after its first start, after a loss of data, or
--- with a new list of servers.
+-- with a new list of servers. examiner.admit of package members sends it, with values of a quorum.Plan.
 --
 -- KEYS[1] marker  hash, the state of this server:
 --                 run      the run of the server that was let in
@@ -7,25 +7,26 @@
 --                 list     the name of the list that it belongs to: number/size/version/hash
 --                 servers  the ids of the servers in that list
 --                 former   the ids of the servers in the list that it belonged to before
---                 after    ms, server clock: it grants nothing before
+--                 after    ms, server clock: before this time, it grants nothing
 --                 longest  ms, the longest TTL of any lock
 --                 top      the greatest token that was committed, for any name
---                 return, returned  the number of its return, and the run that returned
--- ARGV[1] return  the number that quorum_state returned; '' for a member
--- ARGV[2] had     the name of the list that the server had then; '' for none
--- ARGV[3] list    the name of the list
--- ARGV[4] servers the ids of the servers in it
--- ARGV[5] id      the id of this server in it
+--                 return   random text that quorum_state stored after a loss of data
+--                 returned the run in which quorum_state stored it
+-- ARGV[1] return  the random text that quorum_state returned; '' for a member
+-- ARGV[2] had     the name of the list that the server had when quorum_state answered; '' for none
+-- ARGV[3] list    the name of the list that it gets
+-- ARGV[4] servers the ids of the servers in that list
+-- ARGV[5] id      the id that this server gets
 -- ARGV[6] longest ms, the longest TTL of the client and of the other servers
 -- ARGV[7] top     the greatest token that the other servers have committed
--- ARGV[8] wait    0: a member goes on to grant locks
+-- ARGV[8] wait    0: a member continues to grant locks; otherwise, it grants nothing for longest
 --
--- Returns 1 it is a member of the list, 0 nothing was changed: the number of the return is
--- an old one, or the server has got another list.
+-- Returns 1 the server is a member of the list, 0 nothing was changed: the random text is
+-- that of an earlier return, or the server has got another list.
 --
--- Twice is safe: a member that has the list changes only if longest is longer. A request
--- that is late has the number of an earlier return, or an earlier list. longest and top never
--- decrease.
+-- Twice is safe: a member that has the list answers 1 and changes only if longest is longer. A late request
+-- has the text of an earlier return or an earlier list, and is refused. longest and top never decrease.
+-- run_id comes from part_member.
 local marker, id, had, list, servers, me = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local longest, top, wait = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 

@@ -1,4 +1,5 @@
--- quorum_renew: extend the lock of one server of a quorum, and commit its token.
+-- quorum_renew: extend the lock of one server of a quorum, and commit its token. quorumKind.Renewal of package lock
+-- returns the request, also to confirm a grant. quorum.Renew counts the answers of all servers.
 --
 -- KEYS[1] lock    string, the holder's attempt; absent: free
 -- KEYS[2] tomb    string, exists if this attempt was abandoned
@@ -14,10 +15,11 @@
 --         {8} to {11} this server grants nothing, see part_member.lua
 --
 -- A lock that is free is acquired again: this server missed the acquire or an earlier
--- renewal, or has lost the lock. This needs the same permission as an acquire. A lock that
--- is mine is extended without it, except for a client with another list of servers.
+-- renewal, or has lost the lock. As for an acquire, the server must then be one that grants. A lock that
+-- is mine is extended by any server, unless the client has another list of servers.
 --
--- Twice is safe: it extends a lock that is mine, and the committed token never decreases.
+-- Twice is safe: the second call extends my lock again, and the committed token never decreases.
+-- extend comes from part_extend, which needs part_member.
 local lock, tomb, marker = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

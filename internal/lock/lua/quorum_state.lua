@@ -1,16 +1,18 @@
 -- quorum_state: return the state of one server of a quorum. A server that may have lost
--- data stores a random text, which quorum_join must send to make it a member again.
+-- data stores a random text, which quorum_join must repeat to make the server a member again.
+-- examiner.states of package members sends it, and quorum.Next decides what to do.
 --
 -- KEYS[1] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] return  a new random text; '' for a client that only reads: nothing is stored
 --
--- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts. run
--- identifies the process. state is 'member', or 'lost' for a server without data of this run. list
--- is the name of its list, servers the ids in it, former those in its list before, id its own. left
--- (ms) is how long it grants nothing. longest (ms) is the longest TTL, top the greatest committed
--- token. '' if there is none.
+-- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts; '' stands for an absent
+-- value. run identifies the process. state is 'member', or 'lost' for a server without data of this run. list
+-- is the name of its list, servers has the ids in this list, former the ids in its list before. return is the stored
+-- random text, id the id of the server. left (ms) is how long it grants nothing. longest (ms) is the longest TTL,
+-- top the greatest committed token.
 --
--- Twice is safe: the text stays until the server is a member again or loses data.
+-- Twice is safe: the stored text stays until the server is a member again or loses data, so the answer is the same.
+-- run_id comes from part_member.
 local marker, id = KEYS[1], ARGV[1]
 
 --@include member

@@ -36,7 +36,7 @@ type Rights struct{}
 // Needs returns the keys, channels and scripts of jobs.
 func (Rights) Needs() lock.Needs {
 	return lock.Needs{
-		Names: lock.JobNames,
+		Prefix: lock.JobNames,
 		Parts: map[string]lock.KeyPart{
 			"job":      {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
 			"runs":     {Types: []string{"list"}, Endless: true},

@@ -55,7 +55,7 @@ type State struct {
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
 	n, err := lock.Of(c).Name(NamePrefix+name, nil)
 	if err == nil {
-		err = n.Client().One("NewLock")
+		err = n.Client().RequireOneServer("NewLock")
 	}
 	if err != nil {
 		return nil, err
