@@ -13,10 +13,11 @@ import (
 	"github.com/noonlock/noonlock"
 )
 
-// ErrCallback is the cause of the context of a Run that ends because a callback did not return normally.
+// ErrCallback is the cause of a Run's context if a callback did not return normally.
 var ErrCallback = errors.New("noonlock: a callback panicked or called runtime.Goexit")
 
-// A Crash ends a Run when a callback on another goroutine panics or calls runtime.Goexit.
+// A Crash ends a Run of an elector or a runner when a callback on another goroutine panics or calls runtime.Goexit. Run
+// itself then does the same, see Continue.
 type Crash struct {
 	Cancel context.CancelCauseFunc // ends the context of the Run
 
@@ -24,7 +25,7 @@ type Crash struct {
 	err error // the first failure
 }
 
-// NewCrash returns a Crash and the context of the Run that it ends.
+// NewCrash returns a Crash and the context for the Run. The Crash ends this context.
 func NewCrash(ctx context.Context) (run context.Context, c *Crash) {
 	run, cancel := context.WithCancelCause(ctx)
 	return run, &Crash{Cancel: cancel}
@@ -47,7 +48,7 @@ func (c *Crash) Guard(log logr.Logger, name string, callback func()) (normal boo
 	return true
 }
 
-// Fail ends the Run and records its error.
+// Fail ends the context of the Run with a cause. err is the error of the Run, unless Fail was called before.
 func (c *Crash) Fail(err, cause error) {
 	c.mu.Lock()
 	c.err = cmp.Or(c.err, err)
@@ -62,7 +63,7 @@ func (c *Crash) Err() error {
 	return c.err
 }
 
-// Continue lets the panic or Goexit of a callback continue in the caller, which is Run's.
+// Continue panics or calls Goexit like the callback that failed, on the goroutine of Run's caller.
 func (c *Crash) Continue() {
 	err := c.Err()
 	switch panics, isPanic := err.(*noonlock.PanicError); { //nolint:errorlint // it is not wrapped

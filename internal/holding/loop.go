@@ -1,5 +1,4 @@
-// Package holding has the loop of an elector: work that runs under a lease for as
-// long as a process lives.
+// Package holding has the loop of an elector: work that runs under a lease for as long as a process lives.
 //
 //	                 ┌───────────────── pause ◄──────────────┐
 //	                 ▼                                       │
@@ -7,9 +6,9 @@
 //	         │  ▲    └──ctx ends, Client closed──► Run returns
 //	         └──┘ failed: pause
 //
-// Only Run moves the loop, on its caller's goroutine. A release that is not answered in
-// time continues in the background; the server then frees the lease at its end. A lease
-// that was granted too late for ctx is released at once.
+// Only Run changes the state of the loop, on its caller's goroutine. A release that is not answered in time
+// continues in the background. If it is never answered, the lease expires on the server. A lease
+// that was granted after the end of ctx is released at once.
 package holding
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/noonlock/noonlock/internal/stopping"
 )
 
-// A Lease ends once.
+// A Lease is what a Loop holds. It ends once.
 type Lease interface {
 	// Err returns the cause of the end, nil while the lease is valid.
 	Err() error
@@ -35,37 +34,33 @@ type Lease interface {
 // A Holder implements the steps that differ between loops. Run calls its methods one after
 // the other, on its own goroutine.
 type Holder[L Lease] interface {
-	// Prepare checks that nothing prevents this replica from holding the lease. A campaign
-	// cannot find that out while another replica holds the lease. Run calls Prepare before the first
-	// campaign, and again after a failed campaign.
+	// Prepare returns an error if this replica could not hold the lease. A campaign does not notice that while another
+	// replica holds the lease. Run calls Prepare before the first campaign, and again after a failed campaign.
 	Prepare(ctx context.Context) error
 	// Campaign waits for the lease.
 	Campaign(ctx context.Context) (L, error)
 	// Work does the work and returns when all of it has ended. waited is the duration of
 	// the campaign, including failures and the pauses after them.
 	Work(ctx context.Context, lease L, waited time.Duration)
-	// Release releases the lease and waits for the reply until ctx ends. It is called even
-	// if the lease has ended.
+	// Release releases the lease and waits for the reply until ctx ends. It is called even if the lease has ended.
 	Release(ctx context.Context, lease L) error
-	// Released is called after Release, which returned err, and also after a panic or
-	// Goexit of Work, before the panic continues. lost is the cause if the lease had ended
-	// before the release.
+	// Released is called after Release, which returned err, and also after a panic or Goexit of Work, before the panic
+	// continues. lost is the cause if the lease had ended before the release.
 	Released(lease L, lost, err error)
-	// Next returns whether to campaign again, and the pause before that. held is
-	// the time from the beginning of Work to the end of Released.
+	// Next returns whether to campaign again, and the pause before the next campaign. lost is that of
+	// Released. held is the time from the beginning of Work to the end of Released.
 	Next(lost error, held time.Duration) (pause time.Duration, again bool)
 }
 
-// A Loop campaigns for a lease and holds it around work, again and again. All fields are
-// required.
+// A Loop campaigns for a lease and holds it around work, again and again. All fields are required.
 type Loop[L Lease] struct {
 	Holder   Holder[L]
-	TTL      time.Duration      // of the lease
+	TTL      time.Duration      // TTL of the lease
 	Retry    time.Duration      // pause after a failed campaign
-	Ready    *readiness.State   // ready while holding or waiting for the lease
-	Deadline *stopping.Deadline // for releases after the end of Run's context
+	Ready    *readiness.State   // ready while the replica holds or waits for the lease
+	Deadline *stopping.Deadline // limits releases after the end of Run's context
 	Log      logr.Logger
-	Reports  *readiness.Reports // of failed campaigns
+	Reports  *readiness.Reports // log of failed campaigns
 
 	failedAt time.Time // end of the newest failed campaign
 }
@@ -95,7 +90,7 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		prepared = err == nil
 		switch {
 		case ctx.Err() != nil:
-			if err == nil { // too late to begin
+			if err == nil { // granted after the end of ctx
 				if err := l.release(ctx, lease); err != nil {
 					lock.Log(l.Log, err, "failed to release lease; it will expire")
 				}
@@ -109,7 +104,7 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 			retry.Sleep(ctx, l.Retry, nil)
 			continue
 		}
-		l.Ready.Works(math.MaxInt64) // while the lease is held
+		l.Ready.Works(math.MaxInt64) // until the lease has ended, however long that takes
 		held := time.Now()
 		lost := l.hold(ctx, lease, held.Sub(began))
 		pause, again := l.Holder.Next(lost, time.Since(held))
@@ -147,11 +142,10 @@ func (l *Loop[L]) answered(err error) {
 	switch {
 	case err != nil:
 		l.Ready.Failed(l.Reports, l.Log, err, lock.IsTemporary(err))
-	case time.Since(l.failedAt) >= l.TTL: // a server may accept requests to queue and still refuse the lease
+	case time.Since(l.failedAt) >= l.TTL: // after a failure, a reply is not enough: a server may queue and still refuse
 		l.Ready.Works(l.staleAfter())
 	}
 }
 
-// staleAfter returns how long a campaign counts as working after a reply. It sends a request once in 1.1
-// TTLs.
+// staleAfter returns how long a campaign counts as working after a reply: a campaign sends a request every 1.1 TTLs.
 func (l *Loop[L]) staleAfter() time.Duration { return 4 * max(l.TTL, time.Second) }

@@ -12,7 +12,7 @@ import (
 )
 
 // Fault returns the rule that s breaks, or "". s must be 1 to longest bytes of UTF-8
-// without control characters, and as a name without spaces and braces.
+// without control characters. If s is a name, it must also have no spaces and braces.
 func Fault(s string, longest int, name bool) string {
 	isBad := func(r rune) bool {
 		return unicode.IsControl(r) || name && (unicode.IsSpace(r) || r == '{' || r == '}')
@@ -27,9 +27,10 @@ func Fault(s string, longest int, name bool) string {
 	return rule
 }
 
-const longestRemark = 200
+const longestRemark = 200 // in bytes
 
-// Remark returns the rule that the name or the reason of an operator breaks, or "". A remark may be empty.
+// Remark returns the rule that a remark breaks, or "". A remark is the name or the reason of an operator. It may be
+// empty.
 func Remark(s string) string {
 	if len(s) > longestRemark || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Sprintf("up to %d bytes of UTF-8 without control characters", longestRemark)
@@ -50,8 +51,8 @@ func Quote(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(s[:cut]), len(s))
 }
 
-// Operation wraps the errors of an operation of a package on a lock, a job or an election. Without errors, it returns
-// nil.
+// Operation wraps the errors of an operation of a package on a lock, a job or an election. If all errors are nil, it
+// returns nil.
 func Operation(pkg, op, name string, errs ...error) error {
 	err := errors.Join(errs...)
 	if err == nil {
@@ -76,7 +77,7 @@ func zone(name string, load func(string) (*time.Location, error)) (loc *time.Loc
 		return loc, ""
 	}
 	for _, known := range []string{"Etc/UTC", "Europe/Paris"} {
-		if _, err := load(known); err == nil {
+		if _, err := load(known); err == nil { // there is time zone data, so the name is wrong
 			return nil, zoneRule
 		}
 	}

@@ -31,14 +31,14 @@ type Queue struct {
 	mu      sync.Mutex
 	lines   []line
 	writing bool
-	missed  int           // dropped lines that are not yet reported
-	since   int           // lines taken since the last report
-	idle    chan struct{} // closed when empty, for Flush
+	missed  int           // number of dropped lines since the last report of them
+	taken   int           // number of lines written since that report
+	idle    chan struct{} // closed when no line is left, nil if no Flush waits
 }
 
-// New returns a Queue for a logger. The zero value writes errors to slog, and Discard writes nothing. New registers
-// the counter of dropped lines with reg, or shares the counter that another Queue has registered. A nil reg disables
-// the counter.
+// New returns a Queue for a logger. With the zero Logger, errors are written to slog; with Discard, nothing is written.
+// New registers the counter of dropped lines with reg, or shares the counter that another Queue has registered. With
+// a nil reg, the counter is not registered.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	set := &registry.Set{Registerer: reg}
 	q := &Queue{dropped: set.Counters("noonlock_log_lines_dropped_total",
@@ -79,8 +79,8 @@ func (q *Queue) Flush(ctx context.Context) {
 	retry.Sleep(ctx, flushTimeout, idle)
 }
 
-// room returns the length of the queue at which lines of a level are dropped. Errors
-// may fill the whole queue, debug lines only a quarter.
+// room returns the length of the queue from which on lines of a level are dropped. Errors (below 0)
+// may fill the whole queue, debug lines (above 0) only a quarter.
 func room(level int) int {
 	switch {
 	case level < 0:
@@ -115,15 +115,15 @@ func (q *Queue) put(l line) {
 func (q *Queue) next() (line, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.missed; n > 0 && (len(q.lines) == 0 || q.since >= capacity) {
-		q.missed, q.since = 0, 0
+	if n := q.missed; n > 0 && (len(q.lines) == 0 || q.taken >= capacity) {
+		q.missed, q.taken = 0, 0
 		return line{from: q.root, text: "log lines dropped", values: []any{"lines", n}, at: time.Now(), notice: true}, true
 	}
 	if len(q.lines) > 0 {
 		l := q.lines[0]
 		q.lines[0] = line{}
 		q.lines = q.lines[1:]
-		q.since++
+		q.taken++
 		return l, true
 	}
 	q.lines, q.writing = nil, false
@@ -134,8 +134,7 @@ func (q *Queue) next() (line, bool) {
 	return line{}, false
 }
 
-// write writes lines until the queue is empty. A line is dropped if the logger panics or
-// calls runtime.Goexit.
+// write writes lines until the queue is empty. A line is dropped if the logger panics or calls runtime.Goexit.
 func (q *Queue) write() {
 	var l line
 	finished := false
@@ -145,12 +144,12 @@ func (q *Queue) write() {
 		}
 		_ = recover()
 		q.dropped.Inc()
-		if !l.notice { // otherwise a logger that always panics would be called forever
+		if !l.notice { // a lost report is not reported, or a logger that always panics would be called forever
 			q.mu.Lock()
 			q.missed++
 			q.mu.Unlock()
 		}
-		go q.write()
+		go q.write() // the other lines, on a new goroutine, as Goexit ends this one
 	}()
 	for {
 		var more bool
@@ -170,8 +169,7 @@ type queued struct {
 
 func (queued) Init(logr.RuntimeInfo) {}
 
-// Enabled always returns true. The user's sink decides when the line is written, since it
-// may block.
+// Enabled always returns true. The user's sink, which may block, is asked when the line is written.
 func (queued) Enabled(int) bool { return true }
 
 func (s queued) Info(level int, msg string, values ...any) {

@@ -9,10 +9,10 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A fallback is the sink without a logger. It writes errors, and nothing else, to the default logger of
-// package slog at the time of the line.
+// A fallback is the sink of a Queue whose user gives no logger. It writes only errors, to the logger that is the
+// default of package slog at that time.
 type fallback struct {
-	silent bool
+	silent bool // whether New discards all lines, see Discard
 	values []any
 }
 
@@ -38,16 +38,16 @@ func (f *fallback) WithName(string) logr.LogSink { return f }
 // A line is one call of a logger.
 type line struct {
 	from   *node
-	level  int // below 0 for an error
+	level  int // level of logr; -1 for an error
 	err    error
 	text   string
 	values []any
 	at     time.Time
-	notice bool // reports dropped lines
+	notice bool // whether the line reports dropped lines
 }
 
-// delayShown is the delay from which a line carries a "delayed" value. The logger
-// adds the time of writing, not the time of the call.
+// delayShown is the delay from which on a line has the value "delayed", because the logger
+// adds the time of writing and not the time of the call.
 const delayShown = 100 * time.Millisecond
 
 // A node is a logger derived from another one by values or a name. The user's sink is
@@ -89,8 +89,7 @@ func (l line) write() {
 	}
 }
 
-// plain converts values to text if loggers would format them differently or on several
-// lines.
+// plain converts values to text if loggers would format them differently or on several lines.
 func plain(values []any) []any {
 	out := make([]any, len(values), len(values)+2)
 	for i, v := range values {
@@ -106,6 +105,7 @@ func plain(values []any) []any {
 	return out
 }
 
+// oneLine returns err, with a text that has no line breaks.
 func oneLine(err error) error {
 	if err == nil {
 		return nil
@@ -117,6 +117,7 @@ func oneLine(err error) error {
 	return joined{err, strings.ReplaceAll(text, "\n", "; ")}
 }
 
+// joined is an error with another text.
 type joined struct {
 	error
 	text string

@@ -9,8 +9,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Reports logs failures that many workers notice at about the same time, for example an outage of the server: each kind
-// once, with the number of workers, and once more when the last of them has recovered.
+// Reports logs failures that many workers notice at about the same time, for example an outage of the server. It logs
+// each kind of failure once, with the number of workers, and once more when the last of these workers has recovered.
 type Reports struct {
 	Log     logr.Logger
 	Workers string // plural noun, the log key of their number
@@ -23,19 +23,20 @@ type Reports struct {
 
 // A report describes one kind of failure, until no worker has it.
 type report struct {
-	log               logr.Logger // of the only worker, or of all
-	err               error       // the first one
+	log               logr.Logger // logger of the worker, or Reports.Log for several workers
+	err               error       // first error of this kind
 	temporary         bool
 	since             time.Time
-	timer             *time.Timer
-	failing, most     int // failing workers, and their maximum
-	logged, recovered bool
+	timer             *time.Timer // logs the failure after reportAfter
+	failing, most     int         // number of failing workers, and its maximum
+	logged, recovered bool        // whether the failure was logged, and whether a worker recovered
 }
 
+// reportAfter is the time after which a failure is logged: in it, other workers may notice the same.
 const reportAfter = time.Second
 
-// add records a failure of a worker, and returns its kind. before is the kind of the worker's previous failure: of
-// several failures of a kind in a row, only the first one counts.
+// add records a failure of a worker, and returns its kind. before is the kind of the worker's previous failure, or
+// empty: a failure of the same kind is not counted again.
 func (rs *Reports) add(before string, log logr.Logger, err error, temporary bool) (kind string) {
 	kind = "temporary"
 	if !temporary {
@@ -47,7 +48,7 @@ func (rs *Reports) add(before string, log logr.Logger, err error, temporary bool
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if r := rs.reports[before]; r != nil {
-		rs.write(r) // also if it was short: two kinds may alternate
+		rs.write(r) // even before reportAfter: if two kinds alternate, none lasts that long
 		rs.remove(before, false)
 	}
 	r := rs.reports[kind]
@@ -72,7 +73,7 @@ func (rs *Reports) add(before string, log logr.Logger, err error, temporary bool
 	return kind
 }
 
-// remove records that a worker no longer has a kind of failure.
+// remove records that a worker no longer has a kind of failure. recovered means that the worker works again.
 func (rs *Reports) remove(kind string, recovered bool) {
 	r := rs.reports[kind]
 	r.recovered = r.recovered || recovered
@@ -98,8 +99,8 @@ func (rs *Reports) write(r *report) {
 	r.logged = true
 }
 
-// kindOf returns the text of a lasting failure without the name of the call, which differs between workers, and
-// without digits, as addresses differ between tries.
+// kindOf returns the kind of a lasting failure: its text without the name of the lock, which differs between workers,
+// and without digits, which differ between tries, as in addresses.
 func kindOf(err error) string {
 	text := err.Error()
 	if at := strings.LastIndex(text, `": `); at >= 0 {

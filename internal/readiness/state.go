@@ -12,27 +12,26 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A State contains the result of the latest request. Its errors Unrecorded and Blocked outlast
-// successful requests. Its zero value is the state of a worker that does not run. It is safe for concurrent use.
+// A State tells whether a worker is ready, from the result of its latest request. The errors of Unrecorded and Blocked
+// outlast successful requests. The zero value is the state of a worker that does not run. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	running bool
 	err     error
-	until   time.Time // end of the newest success
-	reports *Reports  // of the newest failure
-	kind    string    // of the reported failure, or empty
+	until   time.Time // time up to which the newest success is valid
+	reports *Reports  // Reports of the newest failure
+	kind    string    // kind of that failure, empty after a success
 
 	unrecorded   error
-	unrecordedAt time.Time // of the work
+	unrecordedAt time.Time // time of the work that was not recorded
 	blocked      error
 }
 
-// forever is large, but far from overflow when it is added to the current time.
+// forever limits the validity of a success, so that adding it to the current time does not overflow.
 const forever = 100 * 365 * 24 * time.Hour
 
-// Run marks the worker as running until ctx ends or end is called. Until the first
-// request is answered, Err returns an error. When end returns, the end is recorded and
-// cannot affect a later Run. Call end once.
+// Run marks the worker as running until ctx ends or end is called. Until the first request is answered, Err returns an
+// error. When end returns, the end is recorded and cannot affect a later Run. Call end once.
 func (s *State) Run(ctx context.Context) (end func()) {
 	s.set(true, errors.New("noonlock: no answer from the server yet"), time.Time{})
 	noted := make(chan struct{})
@@ -44,7 +43,7 @@ func (s *State) Run(ctx context.Context) (end func()) {
 		if !unhook() {
 			<-noted // the hook has started on another goroutine
 		}
-		s.Stop() // again, as a request may have failed since
+		s.Stop() // again: a request may have failed since the end of ctx
 	}
 }
 
@@ -82,14 +81,15 @@ func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) 
 	s.err, s.reports, s.kind = err, to, to.add(s.kind, log, err, temporary)
 }
 
-// Unrecorded sets the error of recording the outcome of the work of that time. Recorded ends the error.
+// Unrecorded sets the error of a worker that could not record the outcome of its work of the time at. Recorded ends the
+// error.
 func (s *State) Unrecorded(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unrecorded, s.unrecordedAt = err, at
 }
 
-// Recorded ends the error of Unrecorded for work up to that time, or, with the zero time, for all work.
+// Recorded ends the error of Unrecorded for work up to a time. With the zero time, it ends the error for all work.
 func (s *State) Recorded(upTo time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,13 +129,13 @@ func (s *State) Err() error {
 
 type answeredKey struct{}
 
-// WithAnswers returns a context that carries the function answered. The user of the
-// context calls it through [Answered] with the result of each request for a lock.
+// WithAnswers returns a context that carries the function answered. Package lock calls it through [Answered]
+// with the result of each request that acquires a lock.
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
 	return context.WithValue(ctx, answeredKey{}, answered)
 }
 
-// WithoutAnswers returns a context that does not call the function of WithAnswers, for users that outlive the function.
+// WithoutAnswers returns a context without the function of WithAnswers. A lease uses it, as it outlives the function.
 func WithoutAnswers(ctx context.Context) context.Context {
 	if Answers(ctx) {
 		return WithAnswers(ctx, nil)
@@ -143,7 +143,7 @@ func WithoutAnswers(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Answers reports whether Answered calls a function.
+// Answers reports whether ctx carries a function of WithAnswers.
 func Answers(ctx context.Context) bool { return answeredOf(ctx) != nil }
 
 // Answered calls the function that WithAnswers stored in ctx, if there is one.

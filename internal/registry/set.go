@@ -13,10 +13,10 @@ import (
 )
 
 // A Set creates metrics and registers them. If an equal metric is registered already, the Set
-// returns it.
+// returns that one, so that several instances share it.
 type Set struct {
-	Registerer prometheus.Registerer // registers nothing if nil
-	Sum        bool                  // replaces the label name by sums over it
+	Registerer prometheus.Registerer // nil if the metrics are not registered
+	Sum        bool                  // whether series that differ only in the label "name" are added up
 
 	errs []error
 }
@@ -31,7 +31,7 @@ func (s *Set) Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	return add(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), plus, name, help, labels)
 }
 
-// Times returns gauges of times. Instead of their sum, the earliest is shown.
+// Times returns gauges of times. With Sum, the earliest time is shown instead of a sum.
 func (s *Set) Times(name, help string, labels ...string) *prometheus.GaugeVec {
 	return add(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), math.Min, name, help, labels)
 }
@@ -43,14 +43,14 @@ func (s *Set) Histograms(name, help string, buckets []float64, labels ...string)
 	return add(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels), plus, name, help, labels)
 }
 
-// A vec collects before it sends. The Vecs of client_golang hold a lock until the scrape has
-// received every metric, so a slow scrape, or a Registerer that blocks, would delay all callers
-// that count.
+// A vec is a Collector around a vector. It collects all metrics before it sends the first one: the vectors
+// of client_golang hold a lock until the scrape has received every metric. So a slow scrape, or a Registerer
+// that blocks, would delay all callers that count.
 type vec[V prometheus.Collector] struct {
 	of   V
 	desc *prometheus.Desc
-	sum  bool
-	join func(a, b float64) float64 // joins the values of two gauges
+	sum  bool                       // whether Collect returns sums over the label "name"
+	join func(a, b float64) float64 // value that replaces those of two gauges
 }
 
 // add registers a vector, and returns it or an equal vector that is registered already.
@@ -89,6 +89,7 @@ func (v *vec[V]) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// A sum is a metric that replaces those with the same labels except for "name".
 type sum struct {
 	desc *prometheus.Desc
 	of   *dto.Metric
@@ -103,7 +104,7 @@ func (s sum) Write(m *dto.Metric) error {
 
 // summed returns one series for each set of labels without the name.
 func (v *vec[V]) summed(all []prometheus.Metric) (sums []prometheus.Metric) {
-	first := map[string]*dto.Metric{} // by their labels
+	first := map[string]*dto.Metric{} // sums by their labels
 	for _, m := range all {
 		one := &dto.Metric{}
 		_ = m.Write(one) // the metrics of a vector do not fail
@@ -128,7 +129,7 @@ func (v *vec[V]) summed(all []prometheus.Metric) (sums []prometheus.Metric) {
 	return sums
 }
 
-// isNilPointer reports whether the Registerer is a nil pointer in an interface, which is not nil.
+// isNilPointer reports whether the Registerer is a nil pointer. As an interface, it is then not equal to nil.
 func (s *Set) isNilPointer() bool {
 	v := reflect.ValueOf(s.Registerer)
 	return v.Kind() == reflect.Pointer && v.IsNil()

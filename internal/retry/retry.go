@@ -23,7 +23,7 @@ func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	return false
 }
 
-// A Signal wakes the goroutine that receives from it, and may stop its Sleep. It has room for one value.
+// A Signal wakes the goroutine that receives from it. It may be the argument stop of Sleep. It has room for one value.
 type Signal chan struct{}
 
 // NewSignal returns a Signal without a value.
@@ -44,13 +44,12 @@ type Backoff = backoff.BackOff
 // each up to 50 % longer or shorter. They never run out.
 func Pauses(first, longest time.Duration) Backoff { return Growing(first, longest, 1.5, 0.5) }
 
-// Growing is Pauses with a given factor and jitter.
+// Growing is Pauses with another factor than 1.5 and another jitter than 0.5.
 func Growing(first, longest time.Duration, factor, jitter float64) Backoff {
-	return backoff.NewExponentialBackOff(
+	return backoff.NewExponentialBackOff( // with MaxElapsedTime 0, pauses never run out
 		backoff.WithInitialInterval(first), backoff.WithMaxInterval(longest), backoff.WithMaxElapsedTime(0),
 		backoff.WithMultiplier(factor), backoff.WithRandomizationFactor(jitter))
 }
 
-// Doubling returns pauses for work that failed: each is twice the one before, up to longest,
-// and 10 % longer or shorter.
+// Doubling returns pauses for work that failed: they double up to longest, each up to 10 % longer or shorter.
 func Doubling(first, longest time.Duration) Backoff { return Growing(first, longest, 2, 0.1) }

@@ -1,5 +1,5 @@
-// Package stopping begins and ends the Runs of workers. One shared deadline limits the steps that follow the end of a
-// context: draining work, recording outcomes, releasing leases.
+// Package stopping begins and ends the Runs of workers: electors and runners of jobs. One shared deadline limits the
+// steps that follow the end of a Run's context: draining work, recording outcomes, releasing leases.
 package stopping
 
 import (
@@ -15,20 +15,18 @@ import (
 // ErrDeadline is the cause of contexts that end at a Deadline.
 var ErrDeadline = errors.New("noonlock: the deadline for stopping has passed")
 
-// A Deadline is an instant at a fixed distance from the end of a context. It is safe for
-// concurrent use.
+// A Deadline is an instant at a fixed distance from the end of a context. It is safe for concurrent use.
 type Deadline struct {
 	ctx    context.Context
-	within time.Duration
-	last   time.Duration
+	within time.Duration // time from the end of ctx to the deadline
+	last   time.Duration // shortest time for a step
 
 	mu    sync.Mutex
 	ended time.Time // end of ctx, zero before it
 }
 
-// New returns the deadline that lies within after the end of ctx. A step that begins
-// after the deadline, because the work did not end in time, still has the duration last
-// for one try. Call stop when no steps are left.
+// New returns a Deadline: it passes when the duration within has elapsed since the end of ctx. A step that begins after
+// it, because the work did not end in time, still has the duration last for one try. Call stop when no steps are left.
 func New(ctx context.Context, within, last time.Duration) (d *Deadline, stop func()) {
 	d = &Deadline{ctx: ctx, within: within, last: last}
 	unhook := context.AfterFunc(ctx, func() { d.end() })
@@ -44,8 +42,8 @@ func (d *Deadline) end() time.Time {
 	return d.ended
 }
 
-// Context returns a context for one step. It carries the values of ctx but does not end
-// with it: it ends reserve before the deadline, and never before the last try is over.
+// Context returns a context for one step. It carries the values of ctx but does not end with ctx. It ends
+// when only the duration reserve is left before the deadline, but gives each step at least the duration last.
 func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(d.ctx, func() {
@@ -59,13 +57,13 @@ func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.
 	}
 }
 
-// Finish returns a context for a step that is in progress when ctx ends. It carries the
-// values of ctx and ends one last try after it.
+// Finish returns a context for a step that may be in progress when the context of the Deadline ends. It
+// carries the values of ctx, and ends when the duration last has elapsed since that end.
 func (d *Deadline) Finish(ctx context.Context) (context.Context, context.CancelFunc) {
 	return d.Context(ctx, d.within)
 }
 
-// Last returns the duration of the last try. A step reserves it for the step after it.
+// Last returns the duration of the last try. With it as reserve, a step leaves this time to a further step.
 func (d *Deadline) Last() time.Duration { return d.last }
 
 // Wait waits for done until the deadline. It reports whether done was closed in time.
@@ -80,11 +78,11 @@ func (d *Deadline) Wait(done <-chan struct{}) bool {
 	}
 }
 
-// A Gate lets one Run of a worker enter at a time. Its zero value is open.
+// A Gate prevents a second Run of a worker while one is in progress. Its zero value is open.
 type Gate struct{ entered atomic.Bool }
 
-// Enter reports whether Run may enter. Call leave when Run returns: it writes the
-// last log lines with flush, even after the end of ctx, and opens the gate.
+// Enter reports whether a Run may begin. Call leave when this Run returns: leave writes the last log lines
+// with flush, even after the end of ctx, and opens the gate.
 func (g *Gate) Enter(ctx context.Context, flush func(context.Context)) (leave func(), ok bool) {
 	if !g.entered.CompareAndSwap(false, true) {
 		return nil, false
