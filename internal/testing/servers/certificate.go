@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// A Certificate is in PEM files, with its key. It is for servers and clients, and expires
-// after an hour.
+// A Certificate is a certificate and its key in PEM files, for servers and clients. By default, it expires after an
+// hour.
 type Certificate struct {
-	Cert, Key string // the files
-	Pool      *x509.CertPool
+	Cert, Key string         // paths of the files
+	Pool      *x509.CertPool // contains the certificate only
 
 	parsed *x509.Certificate
 	key    *ecdsa.PrivateKey
@@ -61,7 +61,7 @@ func issue(t testing.TB, by *Certificate, template *x509.Certificate, hosts []st
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	template.Subject = pkix.Name{CommonName: rand.Text()} // an authority is found by its name
+	template.Subject = pkix.Name{CommonName: rand.Text()} // a verifier finds an authority by its name
 	template.SerialNumber, template.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-2*time.Hour)
 	by = cmp.Or(by, &Certificate{parsed: template, key: key})
 	der, err := x509.CreateCertificate(rand.Reader, template, by.parsed, key.Public(), by.key)
@@ -86,8 +86,8 @@ func (c *Certificate) Load(t testing.TB) tls.Certificate {
 	return pair
 }
 
-// RedisConf returns lines of redis.conf for a server with this certificate, which is also its
-// authority.
+// RedisConf returns lines of redis.conf for a server with this certificate, which is also its authority. more are
+// further lines.
 func (c *Certificate) RedisConf(more ...string) []string {
 	return append([]string{"tls-cert-file " + c.Cert, "tls-key-file " + c.Key, "tls-ca-cert-file " + c.Cert}, more...)
 }

@@ -14,8 +14,8 @@ import (
 
 // RedisCluster is a Redis Cluster that belongs to one test.
 type RedisCluster struct {
-	Primaries []*RedisServer // as at the start: the slots are spread evenly, in this order
-	Replicas  []*RedisServer // Replicas[i] is of Primaries[i%len(Primaries)]
+	Primaries []*RedisServer // primaries at the start, with equal ranges of slots in this order
+	Replicas  []*RedisServer // Replicas[i] replicates Primaries[i%len(Primaries)]
 
 	tb testing.TB
 }
@@ -49,9 +49,9 @@ func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster
 		c.Meet(s)
 	}
 	for i, s := range c.Replicas {
-		of := c.text(c.Primaries[i%primaries], "cluster", "myid")
+		primaryID := c.text(c.Primaries[i%primaries], "cluster", "myid")
 		c.until(s, "the replica knows its primary", func() error {
-			_, err := c.ask(s, "cluster", "replicate", of)
+			_, err := c.ask(s, "cluster", "replicate", primaryID)
 			if err != nil {
 				c.Meet(s) // on a busy machine, a handshake may have timed out
 			}
@@ -59,7 +59,7 @@ func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster
 		})
 	}
 	for _, s := range all {
-		c.until(s, "the cluster is complete", func() error { return c.complete(s) })
+		c.until(s, "the cluster is complete", func() error { return c.checkComplete(s) })
 	}
 	return c
 }
@@ -89,8 +89,8 @@ func (c *RedisCluster) Addrs() (all []string) {
 	return all
 }
 
-// complete returns why a node does not consider the cluster complete, or is not in sync.
-func (c *RedisCluster) complete(s *RedisServer) error {
+// checkComplete returns an error if a node does not consider the cluster complete, or is not in sync.
+func (c *RedisCluster) checkComplete(s *RedisServer) error {
 	list := c.text(s, "cluster", "nodes")
 	switch {
 	case !strings.Contains(c.text(s, "cluster", "info"), "cluster_state:ok"), strings.Count(list, "\n") != len(c.Addrs()),
@@ -100,7 +100,7 @@ func (c *RedisCluster) complete(s *RedisServer) error {
 	if info := c.text(s, "info", "replication"); slices.Contains(c.Replicas, s) && !strings.Contains(info, "master_link_status:up") {
 		return fmt.Errorf("INFO replication: %s", info)
 	}
-	// Clients are told of a replica after its first offset has arrived.
+	// CLUSTER SHARDS lists a replica as online only after the replica has reported an offset.
 	rdb := client(s.Addr())
 	defer rdb.Close()
 	shards, err := rdb.ClusterShards(c.tb.Context()).Result()

@@ -11,14 +11,13 @@ import (
 	"testing"
 )
 
-// find returns the path of the program, or "". Distributions install server programs in
-// directories that are not in the PATH of ordinary users, so find searches PATH first and
-// then these directories (glob patterns).
-func find(folders []string, name string) string {
+// find returns the path of the program, or "". It searches PATH, and then the directories of these glob patterns:
+// distributions install servers in directories that are not in the PATH of ordinary users.
+func find(patterns []string, name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
-	for _, pattern := range folders {
+	for _, pattern := range patterns {
 		// Glob fails only for a malformed pattern, and all patterns are constants.
 		matches, _ := filepath.Glob(filepath.Join(pattern, name))
 		for _, path := range slices.Backward(matches) { // newest versions first
@@ -42,7 +41,7 @@ func Program(tb testing.TB, debianPackage string, names ...string) string {
 	return ""
 }
 
-// Count records a number that a test reports: in its log, and at the end of `make test`,
+// Count reports a number that a test has counted. It appears in the log of the test, and at the end of `make test`,
 // which does not show the logs of tests that pass.
 func Count(tb testing.TB, format string, args ...any) {
 	tb.Helper()
@@ -62,13 +61,12 @@ func missing(tb testing.TB, program, debianPackage string) {
 	tb.Skip(reason)
 }
 
-// folder makes a temporary directory. The directory is removed when remove is called or
-// when this process ends, even if it is killed: a shell waits for the end of its standard
-// input, which the kernel closes. The shell retries for a while, since a server that is
-// ending may still write to the directory.
+// folder makes a temporary directory. A shell removes it when remove is called or this process ends, even if the
+// process is killed: then the kernel closes the standard input of the shell. The shell retries for a while, since a
+// server that is ending may still write to the directory.
 func folder(name string) (dir string, remove func(), err error) {
-	// Not t.TempDir, since other users cannot access it and postgres may have to run as
-	// one. A shared server also outlives the test.
+	// Not t.TempDir: only this user can access it, and postgres may have to run as another user. Also, a shared server
+	// outlives the test.
 	dir, err = os.MkdirTemp("", "noonlock-"+name+"-")
 	if err != nil {
 		return "", nil, err
@@ -80,7 +78,7 @@ func folder(name string) (dir string, remove func(), err error) {
 			[ "$n" -lt 100 ] || exit 1
 			sleep 0.1
 		done`, "sh", dir)
-	sweeper.SysProcAttr = attributes(nil, 0)
+	sweeper.SysProcAttr = attributes(nil, 0) // an interrupt from the terminal must not end it
 	stdin, err := sweeper.StdinPipe()
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A pool has servers that are lent to one test at a time, and cleaned after it. Starting them
-// takes seconds.
+// A pool lends servers to one test at a time, and cleans them afterwards, because starting new ones takes seconds. A T
+// is a group of servers that are lent together.
 type pool[T any] struct {
 	mu   sync.Mutex
 	free []T
@@ -25,7 +25,7 @@ type Watched struct {
 	Primary, Replica, Sentinel *RedisServer
 }
 
-// WatchedName is the name of a Watched for its Sentinel.
+// WatchedName is the name under which the Sentinel watches the primary.
 const WatchedName = "noon"
 
 // LendCluster lends a Redis Cluster of three primaries to a test. The test must not change
@@ -55,35 +55,35 @@ func LendWatched(tb testing.TB) *Watched {
 	}, func(w *Watched) []*RedisServer { return []*RedisServer{w.Primary} })
 }
 
-// lend lends a free one, or starts one. At the end of the test its primaries are cleaned, and it is lent
-// to another one, unless the test has changed more than data and users.
-func (p *pool[T]) lend(tb testing.TB, start func() T, primaries func(T) []*RedisServer) (one T) {
+// lend lends a free group, or starts one. At the end of the test it cleans the primaries, and the group is free again.
+// If the test has failed or changed more than data and users, its primaries are killed instead.
+func (p *pool[T]) lend(tb testing.TB, start func() T, primaries func(T) []*RedisServer) (group T) {
 	tb.Helper()
 	p.mu.Lock()
 	n := len(p.free)
 	if n > 0 {
-		one, p.free = p.free[n-1], p.free[:n-1]
+		group, p.free = p.free[n-1], p.free[:n-1]
 	}
 	p.mu.Unlock()
 	if n == 0 {
-		one = start()
+		group = start()
 	}
 	dirty := func(s *RedisServer) bool { return !reset(s) }
-	if slices.ContainsFunc(primaries(one), dirty) {
+	if slices.ContainsFunc(primaries(group), dirty) {
 		tb.Fatal("a lent server does not answer")
 	}
 	tb.Cleanup(func() {
-		if tb.Failed() || slices.ContainsFunc(primaries(one), dirty) {
-			for _, s := range primaries(one) {
+		if tb.Failed() || slices.ContainsFunc(primaries(group), dirty) {
+			for _, s := range primaries(group) {
 				s.Kill()
 			}
 			return
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.free = append(p.free, one)
+		p.free = append(p.free, group)
 	})
-	return one
+	return group
 }
 
 // reset deletes the data, the users and the scripts of a server. It reports false if the

@@ -24,36 +24,35 @@ const patience = 90 * time.Second
 // program took one of its ports.
 var errExited = errors.New("servers: the server exited before it was ready")
 
-// process is one server program and its current run. Its exported methods are safe for
-// concurrent use.
+// process runs a server program for RedisServer and SQLServer. Its exported methods are safe for concurrent use.
 type process struct {
 	name        string
 	dir         string
 	port        int
 	argv        func(port int) []string
-	ready       func(port int) error // one try
-	credential  *syscall.Credential  // nil for the user of the test process
+	ready       func(port int) error // returns nil when the server accepts commands
+	credential  *syscall.Credential  // user of the server; nil for the user of the test process
 	stopSignal  syscall.Signal       // starts an orderly shutdown that does not wait for clients
 	deathSignal syscall.Signal       // ends it immediately; the kernel sends it when the test process dies
 
 	// removeFolder removes dir. The process must keep it: it holds the pipe whose closing,
 	// even by the garbage collector, removes dir.
 	removeFolder func()
-	freePort     func() // others may use port again
+	freePort     func() // ends the reservation of port
 
 	tb testing.TB // nil for a shared server
 
-	now atomic.Pointer[runs]
+	current atomic.Pointer[serverRun] // last run
 }
 
-// runs is one run of a server.
-type runs struct {
+// serverRun is one run of a server.
+type serverRun struct {
 	*os.Process
 	done chan struct{} // closed after the run has ended and was waited for
 }
 
 // Pid returns the process ID of the server, or of its last run if it is not running.
-func (p *process) Pid() int { return p.now.Load().Pid }
+func (p *process) Pid() int { return p.current.Load().Pid }
 
 // Dir returns the server's directory, which is removed with the server.
 func (p *process) Dir() string { return p.dir }
@@ -73,7 +72,7 @@ func (p *process) end(sig syscall.Signal) bool {
 	p.signal(sig)
 	p.signal(syscall.SIGCONT)
 	select {
-	case <-p.now.Load().done:
+	case <-p.current.Load().done:
 		return true
 	case <-time.After(patience):
 		p.Kill()
@@ -81,11 +80,11 @@ func (p *process) end(sig syscall.Signal) bool {
 	}
 }
 
-// Kill ends the server with SIGKILL, paused or not, and waits for its end. It does nothing
+// Kill ends the server with SIGKILL, even if it is paused, and waits for its end. It does nothing
 // if the server has ended.
 func (p *process) Kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.now.Load().done
+	<-p.current.Load().done
 }
 
 // Pause stops the server with SIGSTOP and returns when it has stopped. Data sent to it
@@ -168,9 +167,9 @@ func (p *process) start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	p.now.Store(&runs{cmd.Process, done})
+	p.current.Store(&serverRun{cmd.Process, done})
 	var last error
-	answered := poll(func() bool {
+	inTime := poll(func() bool {
 		select {
 		case <-done:
 			last = errExited
@@ -179,7 +178,7 @@ func (p *process) start() error {
 		}
 		return last == nil || errors.Is(last, errExited)
 	})
-	if !answered {
+	if !inTime {
 		p.end(p.deathSignal)
 	}
 	if last != nil {
@@ -190,7 +189,7 @@ func (p *process) start() error {
 
 // signal reports whether the server received the signal. It never signals a run that was
 // waited for, since another process may already have its process ID.
-func (p *process) signal(sig syscall.Signal) bool { return p.now.Load().Signal(sig) == nil }
+func (p *process) signal(sig syscall.Signal) bool { return p.current.Load().Signal(sig) == nil }
 
 func (p *process) logFile() string { return filepath.Join(p.dir, "server.log") }
 
@@ -203,6 +202,7 @@ func (p *process) logTail() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
+// endWith ends the server and removes its directory at the end of the test.
 func (p *process) endWith(tb testing.TB) {
 	tb.Helper()
 	p.tb = tb
@@ -234,14 +234,13 @@ func poll(condition func() bool) bool {
 	}
 }
 
-// reservePort reserves a loopback port for a server. The port after it belongs to the same
-// server, and so do the two that are 10000 above, where Redis puts the bus of a cluster.
+// reservePort reserves a loopback port for a server. The server may also use the next port, and the two ports 10000
+// above, where Redis puts the bus of a cluster.
 //
-// All of them are below the range of the kernel's ephemeral ports, in which a client could
-// take the port of a stopped server. The UDP port of the same number stays bound, since no
-// server here uses UDP: so the servers of all test processes have different ports, also
-// while one of them is stopped. Another program may still take a port before the server
-// does, so launch retries.
+// All of them are below the kernel's ephemeral ports. Otherwise, a client could get the port of a stopped server. The
+// UDP port of the same number stays bound until free is called, as no server here uses UDP. So the servers of all test
+// processes have different ports, even while a server is stopped. Another program may still take a port before the
+// server does, so launch retries.
 func reservePort() (port int, free func(), err error) {
 	for range 100 {
 		port = 12000 + 2*rand.IntN(5000)

@@ -22,10 +22,10 @@ type RedisServer struct {
 	*process
 }
 
-// Redis starts a redis-server and returns when it is ready. Each of opts is a line of
-// redis.conf, such as "appendonly yes". opts must not contain "bind", "port", "tls-port",
-// "dir" or "daemonize". With "tls-cert-file" the server also speaks TLS, at SecureAddr. By default the server stores nothing on disk. The program is redis-server in
-// PATH, or the one in the environment variable NOONLOCK_REDIS_SERVER.
+// Redis starts a redis-server and returns when it is ready. Each of opts is a line of redis.conf, such as "appendonly
+// yes". opts must not contain "bind", "port", "tls-port", "dir" or "daemonize". With "tls-cert-file" the server also
+// speaks TLS, at SecureAddr. By default the server stores nothing on disk. The program is redis-server in PATH, or the
+// one in the environment variable NOONLOCK_REDIS_SERVER.
 //
 // With "appendonly yes" and "appendfsync always" every acknowledged write survives a
 // restart, even after Kill.
@@ -39,8 +39,8 @@ func Redis(tb testing.TB, opts ...string) *RedisServer {
 // storesNothing are the first lines of redis.conf.
 var storesNothing = []string{`save ""`, "appendonly no"}
 
-// startRedis starts redis-server with the lines of a configuration, and arguments after it.
-// The server ends with the process of the test, or earlier, after endWith.
+// startRedis starts redis-server. conf are lines of redis.conf, and args are arguments after that file. The server ends
+// with the test process, or with the test if endWith is called.
 func startRedis(tb testing.TB, name string, conf []string, args ...string) *RedisServer {
 	tb.Helper()
 	program := cmp.Or(os.Getenv("NOONLOCK_REDIS_SERVER"), find(nil, "redis-server"))
@@ -78,9 +78,9 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 	return s
 }
 
-// Sentinel starts a Sentinel that watches the primary at an address under a name. The program is
-// the one of Redis. opts are more lines of sentinel.conf. Like Redis, it returns when the Sentinel is ready.
-// It starts no failover by itself for a minute: a loaded machine would be a reason for a second one.
+// Sentinel starts a Sentinel that watches the primary at an address under a name. The program is redis-server. opts are
+// further lines of sentinel.conf. Sentinel returns when the Sentinel is ready. For a minute, the Sentinel starts no
+// failover by itself: on a busy machine, it would take the primary for dead.
 func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
 	tb.Helper()
 	s := startSentinel(tb, name, primary, quorum, opts...)

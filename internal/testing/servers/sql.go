@@ -31,7 +31,7 @@ type SQL struct {
 type SQLServer struct {
 	*process
 	engine   *engine
-	programs []string
+	programs programs
 	password string // of the administrator
 }
 
@@ -41,7 +41,7 @@ const admin = "noonlock_admin"
 // Administer executes a statement as the administrator.
 func (s *SQLServer) Administer(tb testing.TB, statement string) {
 	tb.Helper()
-	if err := s.order(s.port, statement); err != nil {
+	if err := s.execute(s.port, statement); err != nil {
 		tb.Fatalf("%s: %s: %v", s.name, statement, err)
 	}
 }
@@ -50,44 +50,49 @@ func (s *SQLServer) Administer(tb testing.TB, statement string) {
 func (s *SQLServer) Database(tb testing.TB) SQL {
 	tb.Helper()
 	name, password := "n_"+strings.ToLower(rand.Text()), rand.Text()
-	if err := s.order(s.port, s.engine.create(name, password)...); err != nil {
+	if err := s.execute(s.port, s.engine.createStatements(name, password)...); err != nil {
 		tb.Fatalf("%s: creating a database: %v", s.name, err)
 	}
 	return SQL{Host: "127.0.0.1", Port: s.port, User: name, Password: password, Database: name}
 }
 
-func (s *SQLServer) order(port int, statements ...string) error {
-	client := exec.Command(s.programs[2], s.engine.client(port, statements)...)
-	// Not an argument, since every user of the machine can read arguments.
-	client.Env = append(os.Environ(), s.engine.secret+"="+s.password)
+// execute executes statements as the administrator.
+func (s *SQLServer) execute(port int, statements ...string) error {
+	client := exec.Command(s.programs.client, s.engine.clientArgs(port, statements)...)
+	// The password is no argument, since every user of the machine can read arguments.
+	client.Env = append(os.Environ(), s.engine.passwordVariable+"="+s.password)
 	return run(client)
 }
+
+// programs are the paths of the programs of an engine. A missing program has "".
+type programs struct{ server, installer, client string }
 
 // engine is a kind of database server.
 type engine struct {
 	name, debianPackage string
-	secret              string // the client's variable for the password
-	stop, death         syscall.Signal
-	programs            func() []string // the server, what installs its data, and its client; "" for a missing program
+	passwordVariable    string // environment variable of the client
+	stopSignal          syscall.Signal
+	deathSignal         syscall.Signal
+	find                func() programs
 	// prepare installs the data and sets argv.
-	prepare func(s *SQLServer, opts []string) error
-	client  func(port int, statements []string) []string // the arguments of the client
-	create  func(name, password string) []string         // the statements that create a database and its user
+	prepare          func(s *SQLServer, opts []string) error
+	clientArgs       func(port int, statements []string) []string
+	createStatements func(name, password string) []string // they create a database and its user
 
 	// shared is a server that all tests of this process share. No test can own it.
-	once   sync.Once
-	shared *SQLServer
-	failed error
+	once      sync.Once
+	shared    *SQLServer
+	sharedErr error // reason why there is no shared server
 }
 
 // found returns the programs of the engine. Without them, it ends the test.
-func (k *engine) found(tb testing.TB) []string {
+func (k *engine) found(tb testing.TB) programs {
 	tb.Helper()
-	programs := k.programs()
-	if slices.Contains(programs, "") {
+	p := k.find()
+	if p.server == "" || p.installer == "" || p.client == "" {
 		missing(tb, k.name, k.debianPackage)
 	}
-	return programs
+	return p
 }
 
 // dedicated starts a server for one test.
@@ -104,25 +109,25 @@ func (k *engine) dedicated(tb testing.TB, opts ...string) *SQLServer {
 // database returns a new database on the shared server.
 func (k *engine) database(tb testing.TB) SQL {
 	tb.Helper()
-	programs := k.found(tb)
-	k.once.Do(func() { k.shared, k.failed = k.start(programs, nil) })
-	if k.failed != nil {
-		tb.Fatalf("starting: %v", k.failed)
+	p := k.found(tb)
+	k.once.Do(func() { k.shared, k.sharedErr = k.start(p, nil) })
+	if k.sharedErr != nil {
+		tb.Fatalf("starting: %v", k.sharedErr)
 	}
 	return k.shared.Database(tb)
 }
 
-func (k *engine) start(programs, opts []string) (*SQLServer, error) {
+func (k *engine) start(p programs, opts []string) (*SQLServer, error) {
 	dir, remove, err := folder(k.name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", k.name, err)
 	}
 	s := &SQLServer{
-		process: &process{name: k.name, dir: dir, removeFolder: remove, stopSignal: k.stop, deathSignal: k.death},
-		engine:  k, programs: programs, password: rand.Text(),
+		process: &process{name: k.name, dir: dir, removeFolder: remove, stopSignal: k.stopSignal, deathSignal: k.deathSignal},
+		engine:  k, programs: p, password: rand.Text(),
 	}
 	// If another server has taken the port, this login fails.
-	s.ready = func(port int) error { return s.order(port, "SELECT 1") }
+	s.ready = func(port int) error { return s.execute(port, "SELECT 1") }
 	if err = k.prepare(s, opts); err == nil {
 		err = s.launch()
 	}
@@ -155,12 +160,11 @@ func PostgreSQL(tb testing.TB) SQL {
 }
 
 var mariaDB = &engine{
-	name: "mariadbd", debianPackage: "mariadb-server", secret: "MYSQL_PWD", stop: syscall.SIGTERM, death: syscall.SIGKILL,
-	programs: func() (all []string) {
-		for _, name := range []string{"mariadbd", "mariadb-install-db", "mariadb"} {
-			all = append(all, find([]string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"}, name))
-		}
-		return all
+	name: "mariadbd", debianPackage: "mariadb-server", passwordVariable: "MYSQL_PWD",
+	stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
+	find: func() programs {
+		folders := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"}
+		return programs{find(folders, "mariadbd"), find(folders, "mariadb-install-db"), find(folders, "mariadb")}
 	},
 	prepare: func(s *SQLServer, opts []string) error {
 		temp, initFile := filepath.Join(s.dir, "tmp"), filepath.Join(s.dir, "init.sql")
@@ -174,30 +178,29 @@ var mariaDB = &engine{
 		if err := os.WriteFile(initFile, []byte(statements), 0o600); err != nil {
 			return err
 		}
-		// A separate directory for temporary tables is required: a server that starts removes
-		// the tables of other servers in its directory.
+		// Each server needs its own directory for temporary tables: at its start, it removes all tables there.
 		shared := []string{"--no-defaults", "--datadir=" + filepath.Join(s.dir, "data"), "--tmpdir=" + temp, "--innodb-log-file-size=16M"}
 		if os.Geteuid() == 0 {
 			shared = append(shared, "--user=root") // mariadbd runs as root only if this is explicit
 		}
 		s.argv = func(port int) []string {
-			return slices.Concat([]string{s.programs[0]}, shared, []string{
+			return slices.Concat([]string{s.programs.server}, shared, []string{
 				"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port),
 				"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
 				"--init-file=" + initFile, "--skip-name-resolve", "--innodb-buffer-pool-size=32M",
 			}, opts)
 		}
-		install := exec.Command(s.programs[1], append(shared, "--skip-test-db")...)
+		install := exec.Command(s.programs.installer, append(shared, "--skip-test-db")...)
 		install.Dir = s.dir
 		return run(install)
 	},
-	client: func(port int, statements []string) []string {
+	clientArgs: func(port int, statements []string) []string {
 		return []string{
 			"--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--port=" + strconv.Itoa(port), "--user=" + admin,
 			"--execute=" + strings.Join(statements, "; "),
 		}
 	},
-	create: func(name, password string) []string {
+	createStatements: func(name, password string) []string {
 		return []string{
 			"CREATE DATABASE " + name,
 			fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s'", name, password),
@@ -207,19 +210,20 @@ var mariaDB = &engine{
 }
 
 var postgreSQL = &engine{
-	// At SIGQUIT, postgres ends immediately but removes its shared memory first, which
-	// is outside the directory.
-	name: "postgres", debianPackage: "postgresql", secret: "PGPASSWORD", stop: syscall.SIGINT, death: syscall.SIGQUIT,
-	programs: func() []string {
+	// At SIGQUIT, postgres ends immediately, but first removes its shared memory. SIGKILL would leave it behind, because
+	// it is outside the directory.
+	name: "postgres", debianPackage: "postgresql", passwordVariable: "PGPASSWORD",
+	stopSignal: syscall.SIGINT, deathSignal: syscall.SIGQUIT,
+	find: func() programs {
 		install := find([]string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"}, "initdb")
-		// The other programs must be in the same directory, so that their versions agree. PATH
-		// may contain a link to one of them and a wrapper for another version of the next.
+		// The other programs must be in the same directory, so that their versions agree. In PATH, psql may be a wrapper
+		// for another version.
 		target, err := filepath.EvalSymlinks(install)
 		if err != nil {
-			return []string{""}
+			return programs{}
 		}
 		folder := filepath.Dir(target)
-		return []string{find(nil, filepath.Join(folder, "postgres")), install, find(nil, filepath.Join(folder, "psql"))}
+		return programs{find(nil, filepath.Join(folder, "postgres")), install, find(nil, filepath.Join(folder, "psql"))}
 	},
 	prepare: func(s *SQLServer, _ []string) error {
 		data, passwordFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "password")
@@ -227,23 +231,23 @@ var postgreSQL = &engine{
 			return err
 		}
 		settings := []string{"dynamic_shared_memory_type=mmap", "shared_buffers=16MB", "listen_addresses=127.0.0.1", "unix_socket_directories="}
-		if err := s.unprivileged(); err != nil {
+		if err := s.dropRoot(); err != nil {
 			return fmt.Errorf("postgres does not run as root: %w", err)
 		}
 		s.argv = func(port int) []string {
-			argv := []string{s.programs[0], "-D", data, "-c", "port=" + strconv.Itoa(port)}
+			argv := []string{s.programs.server, "-D", data, "-c", "port=" + strconv.Itoa(port)}
 			for _, setting := range settings {
 				argv = append(argv, "-c", setting)
 			}
 			return argv
 		}
-		install := exec.Command(s.programs[1], "--pgdata="+data, "--username="+admin, "--pwfile="+passwordFile,
+		install := exec.Command(s.programs.installer, "--pgdata="+data, "--username="+admin, "--pwfile="+passwordFile,
 			"--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync")
 		install.Dir = s.dir
 		install.SysProcAttr = attributes(s.credential, 0)
 		return run(install)
 	},
-	client: func(port int, statements []string) []string {
+	clientArgs: func(port int, statements []string) []string {
 		argv := []string{
 			"--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--host=127.0.0.1",
 			"--port=" + strconv.Itoa(port), "--username=" + admin, "--dbname=postgres",
@@ -253,7 +257,7 @@ var postgreSQL = &engine{
 		}
 		return argv
 	},
-	create: func(name, password string) []string {
+	createStatements: func(name, password string) []string {
 		return []string{
 			fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", name, password),
 			fmt.Sprintf("CREATE DATABASE %[1]s OWNER %[1]s", name),
@@ -261,8 +265,9 @@ var postgreSQL = &engine{
 	},
 }
 
-// unprivileged makes root run the server as postgres or nobody, who get its directory.
-func (p *process) unprivileged() error {
+// dropRoot makes the server run as another user if the test runs as root. That user, postgres or nobody, then owns the
+// directory.
+func (p *process) dropRoot() error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -273,7 +278,7 @@ func (p *process) unprivileged() error {
 	if err != nil {
 		return err
 	}
-	uid, _ := strconv.ParseUint(account.Uid, 10, 32) // Unix systems have numbers
+	uid, _ := strconv.ParseUint(account.Uid, 10, 32) // on Unix, each id is a number
 	gid, _ := strconv.ParseUint(account.Gid, 10, 32)
 	p.credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return filepath.WalkDir(p.dir, func(path string, _ os.DirEntry, err error) error {

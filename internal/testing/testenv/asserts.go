@@ -15,7 +15,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// A Result is what a call that may fail has returned.
+// A Result is the value and the error that a call has returned.
 type Result[T any] struct {
 	value T
 	err   error
@@ -68,8 +68,8 @@ func MustNotBe(t testing.TB, err error, not ...error) {
 	}
 }
 
-// Series reads one series: the value of a counter or gauge, or a histogram's number of observations. It reports
-// whether there is one with these labels, given as name and value in turn.
+// Series reads one series: the value of a counter or gauge, or a histogram's number of observations. found
+// reports whether there is a series with these labels, which are names and values in turn.
 func Series(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) (value float64, found bool) {
 	t.Helper()
 	for _, family := range Call(reg.Gather()).Must(t) {

@@ -24,94 +24,95 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A network is a fault of the network between a client and its server.
-type network struct {
+// A netFault is a fault of the network between a client and its server.
+type netFault struct {
 	name string
-	// dial replaces the Dialer, unless it is nil.
-	dial func(ctx context.Context, over <-chan struct{}) (net.Conn, error)
+	// dial replaces the Dialer, unless it is nil. It may hang until healed is closed.
+	dial func(ctx context.Context, healed <-chan struct{}) (net.Conn, error)
 	// begin applies the fault to existing connections. If it is nil, they are cut.
 	begin      func(e *Env, n *node)
-	everywhere bool // tried on all topologies also by day
+	everywhere bool // tried on all topologies, even by day
 }
 
-func networks() []network {
-	return []network{
-		{name: "dials ignore their context", everywhere: true, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
-			<-over
+func netFaults() []netFault {
+	return []netFault{
+		{name: "dials ignore their context", everywhere: true, dial: func(_ context.Context, healed <-chan struct{}) (net.Conn, error) {
+			<-healed
 			return nil, errors.New("the dial has ended")
 		}},
 		{name: "connections are refused", dial: func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}},
 		{name: "the server accepts and never answers", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }},
-		{name: "the server never answers, and dials take 2.8 s", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
+		{name: "the server never answers, and dials take 2.8 s", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }, dial: func(_ context.Context, healed <-chan struct{}) (net.Conn, error) {
 			select {
 			case <-time.After(2800 * time.Millisecond):
-			case <-over:
+			case <-healed:
 			}
-			client, server := net.Pipe() // on which nothing arrives
+			client, server := net.Pipe() // nothing arrives at the client
 			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
 		}},
 		{name: "replies are lost", begin: func(e *Env, n *node) {
-			_, err := n.faults.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
+			_, err := n.link.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 			Must(e, err)
 		}},
 	}
 }
 
-// AddCall adds a call of an exported method or function: "Mutex.Lock" or "Mutex.Lock in the queue". Its
-// context ends after a second if the name ends with "with 1 s", or if the bound depends on that end.
+// AddCall adds a call of an exported method or function. The name of the call begins with the method's name:
+// "Mutex.Lock" or "Mutex.Lock in the queue". The context ends after a second if the name ends with "with 1 s", or if
+// the documented bound is "until ctx ends".
 type AddCall func(name string, call func(ctx context.Context))
 
-// Prepare adds calls of a Client, and of objects whose ShutdownTimeout is BoundShutdown.
+// Prepare adds calls of a Client, and of Runners and electors whose ShutdownTimeout is BoundShutdown.
 type Prepare = func(e *Env, c *lockcore.Client, ttl time.Duration, add AddCall)
 
 // BoundShutdown is a ShutdownTimeout.
 const BoundShutdown = 2 * time.Second
 
 // EveryCallIsBounded asserts that calls return within the bounds in the documentation of the tested package,
-// whatever the network does, and that no goroutine remains after the Client is closed: with one server,
-// behind a Sentinel and in a cluster, or on a quorum. prepare adds the calls while the network works. By day, only
-// some of the networks are tried on more than the first topology.
+// whatever the network does. It also asserts that no goroutine remains after the Client is closed. The calls run on
+// one server, behind a Sentinel and in a cluster, or on a quorum. prepare adds them while the network works. By day,
+// most faults are tried on the first topology only.
 func EveryCallIsBounded(t *testing.T, onQuorum bool, prepare Prepare) {
 	t.Helper()
-	where := topologies()
+	list := topologies()
 	if onQuorum {
-		where = quorums()
+		list = quorums()
 	}
-	everyTopology(t, where, prepare, documentedBounds(t), false)
+	everyTopology(t, list, prepare, documentedBounds(t), false)
 }
 
-// FirstCallsAreBounded is EveryCallIsBounded on a quorum, for calls that are each the first one of a Client. prepare
-// sends nothing.
+// FirstCallsAreBounded is EveryCallIsBounded on a quorum, with a new Client for each call. prepare must send nothing,
+// so that the call is the first of its Client.
 func FirstCallsAreBounded(t *testing.T, prepare Prepare) {
 	t.Helper()
 	everyTopology(t, quorums(), prepare, documentedBounds(t), true)
 }
 
-// DialsAreFew is EveryCallIsBounded on all topologies, with calls that are only required to end.
+// DialsAreFew is EveryCallIsBounded on all topologies, without documented bounds: the calls only have to end.
 func DialsAreFew(t *testing.T, prepare Prepare) {
 	t.Helper()
 	everyTopology(t, append(topologies(), quorums()...), prepare, nil, false)
 }
 
-func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds, first bool) {
+func everyTopology(t *testing.T, list []topology, prepare Prepare, all bounds, firstCalls bool) {
 	t.Helper()
 	t.Parallel()
-	for i, where := range where {
+	for i, where := range list {
 		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
-			for _, n := range networks() {
+			for _, fault := range netFaults() {
 				ttl := 3 * time.Second
-				if i == 0 && n.everywhere {
-					ttl = 12 * time.Second
-				} else if i > 0 && !n.everywhere && !Nightly() {
+				if i == 0 && fault.everywhere {
+					ttl = 12 * time.Second // 2/3 TTL is then longer than the "at most 6 s" of a bound
+				} else if i > 0 && !fault.everywhere && !Nightly() {
 					continue
 				}
-				t.Run(n.name, func(t *testing.T) {
+				t.Run(fault.name, func(t *testing.T) {
 					t.Parallel()
-					InBubble(t, func(e *Env) { everyCall(e, n, where, ttl, prepare, all, first) })
+					InBubble(t, func(e *Env) { everyCall(e, fault, where, ttl, prepare, all, firstCalls) })
 				})
 			}
 		})
@@ -128,8 +129,9 @@ var (
 	mayFail      = regexp.MustCompile(`\berror\)?$`)
 )
 
-// documentedBounds reads the section "Bounds" of the documentation of the tested package. It fails unless that lists each
-// exported function that takes a context and, of types with methods that do, each that does or returns an error.
+// documentedBounds reads the section "Bounds" of the documentation of the tested package. The section
+// must list each exported function and method that takes a context. If a type has such a method, the section must also
+// list the methods of the type that return an error.
 func documentedBounds(t *testing.T) bounds {
 	t.Helper()
 	paths, err := filepath.Glob("*.go") // a test runs in the directory of its package
@@ -169,13 +171,13 @@ func documentedBounds(t *testing.T) bounds {
 }
 
 type boundedCall struct {
-	of, name string // method or function, and its call
-	call     func(ctx context.Context)
+	method, name string // method or function, and name of the call
+	call         func(ctx context.Context)
 }
 
 // run makes the call and asserts that it returns in time.
 func (k boundedCall) run(e *Env, ttl time.Duration, all bounds) {
-	text, afterEnd := strings.CutPrefix(cmp.Or(all[k.of], "180 s"), "until ctx ends")
+	text, afterEnd := strings.CutPrefix(cmp.Or(all[k.method], "180 s"), "until ctx ends")
 	within := time.Hour
 	for text := range strings.SplitSeq(strings.TrimPrefix(text, " + "), ", at most ") {
 		d, known := map[string]time.Duration{
@@ -205,28 +207,28 @@ func (k boundedCall) run(e *Env, ttl time.Duration, all bounds) {
 	}
 }
 
-// maxDials is the greatest number of concurrent dials to one server: three for each connection,
-// one of which asks a node of a cluster for its slots.
+// maxDials limits the concurrent dials of one Client to one server: three for each of nine connections, of which one
+// asks a node of a cluster for its slots.
 const maxDials = 3 * 9
 
-func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Prepare, all bounds, first bool) {
+func everyCall(e *Env, fault netFault, where topology, ttl time.Duration, prepare Prepare, all bounds, firstCalls bool) {
 	e.Helper()
-	s := &site{Env: e, network: n, over: make(chan struct{})}
-	rdb := where.add(s)
+	s := &site{Env: e, fault: fault, healed: make(chan struct{})}
+	o := where.add(s)
 	var calls []boundedCall
 	add := func(name string, call func(context.Context)) {
-		of, _, _ := strings.Cut(name, " ")
-		calls = append(calls, boundedCall{of, name, call})
+		method, _, _ := strings.Cut(name, " ")
+		calls = append(calls, boundedCall{method, name, call})
 	}
 	open := func() *lockcore.Client {
-		c, err := rdb.open(lockcore.Config{})
+		c, err := o.open(lockcore.Config{})
 		Must(e, err)
 		prepare(e, c, ttl, add)
 		return c
 	}
 	c := open()
 	prepared, clients := len(calls), []*lockcore.Client{c}
-	if first {
+	if firstCalls {
 		own := make([]boundedCall, prepared)
 		for i := range own {
 			calls = nil
@@ -238,18 +240,18 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 	add("Client.Close with 1 s", func(ctx context.Context) { _ = c.Close(ctx) })
 	onQuorum := lock.Of(c).Quorum() != nil
 	for name := range all {
-		if first {
-			break // it needs no list of all
+		if firstCalls {
+			break // FirstCallsAreBounded accepts any calls
 		}
 		kind, _, _ := strings.Cut(name, ".")
-		same := func(k boundedCall) bool { return strings.HasPrefix(k.of, kind+".") }
-		if !slices.ContainsFunc(calls, func(k boundedCall) bool { return k.of == name }) && (!onQuorum || slices.ContainsFunc(calls, same)) {
+		same := func(k boundedCall) bool { return strings.HasPrefix(k.method, kind+".") }
+		if !slices.ContainsFunc(calls, func(k boundedCall) bool { return k.method == name }) && (!onQuorum || slices.ContainsFunc(calls, same)) {
 			e.Errorf("no call of %s", name)
 		}
 	}
 	e.Pass(time.Millisecond)
 
-	s.breaks()
+	s.beginFault()
 	ends := make(chan string, prepared)
 	for _, k := range calls[:prepared] {
 		go func() {
@@ -272,27 +274,27 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 	}
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the network's fault", "testenv.(*site).")
-	s.heals()
-	rdb.end()
+	s.endFault()
+	o.close()
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the test", "")
 	s.requireFewDials(len(clients))
 }
 
-// requireFewDials asserts that a dial has met the fault, that there were never many at a time, and that all have ended.
+// requireFewDials asserts that a dial has met the fault, that few dials ran at a time, and that all have returned.
 func (s *site) requireFewDials(clients int) {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.network.dial != nil && !s.met && !s.avoidable {
+	if s.fault.dial != nil && !s.met && !s.unmetOK {
 		s.Error("no dial has met the fault")
 	}
 	for _, n := range s.nodes {
-		if n.most > maxDials*clients {
-			s.Errorf("%d concurrent dials to %s", n.most, n.addr)
+		if n.peakDials > maxDials*clients {
+			s.Errorf("%d concurrent dials to %s", n.peakDials, n.addr)
 		}
-		if n.dialing > 0 {
-			s.Errorf("%d dials to %s have not returned", n.dialing, n.addr)
+		if n.dials > 0 {
+			s.Errorf("%d dials to %s have not returned", n.dials, n.addr)
 		}
 	}
 }

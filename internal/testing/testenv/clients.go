@@ -20,8 +20,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// universal returns options for a client of the topology. opt is from Direct or Link, and may have other names, rights
-// or dialers.
+// universal returns options for a client of the topology. opt is from Direct or Link. The test may have changed its
+// names, rights and Dialer.
 func (e *Env) universal(opt *redis.Options) *redis.UniversalOptions {
 	all := &redis.UniversalOptions{
 		ClientName: opt.ClientName, Dialer: opt.Dialer,
@@ -80,7 +80,7 @@ func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 	opt := e.Direct()
 	faulty := f.Dialer(nil)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if e.sentinel != nil && addr == e.sentinel.Sentinel.Addr() { // which is reached on another network
+		if e.sentinel != nil && addr == e.sentinel.Sentinel.Addr() { // no faults between the Client and the Sentinel
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		}
 		return faulty(ctx, network, addr)
@@ -106,13 +106,13 @@ func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Clie
 	return e.ClientOn(nil, opt, cfg)
 }
 
-// quiet logs nothing by default.
+// quiet adds a Logger that drops all lines if there is none.
 func quiet(cfg lockcore.Config) lockcore.Config {
 	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard)
 	return cfg
 }
 
-// ClientOn is ClientWith, with leases that use a clock of the test.
+// ClientOn is ClientWith, with leases that use a clock of the test. With a nil clock, they use the real one.
 func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
 	var made *lock.Client
@@ -189,7 +189,7 @@ func Rights(t testing.TB, needs lock.Needs, quorum bool) []string {
 	if quorum {
 		kinds = append(kinds, "free")
 	}
-	if len(kinds) > 1 { // the channel of the process is kept
+	if len(kinds) > 1 { // a process never unsubscribes from "ch"
 		commands = append(commands, "+unsubscribe")
 	}
 	rules := []string{"~noonlock:*", "resetchannels"}

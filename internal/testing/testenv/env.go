@@ -19,12 +19,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Patience limits every wait for an event on a real server. Nothing is measured against
-// it.
+// Patience limits every wait for an event on a real server. It is no bound that a test checks.
 const Patience = 60 * time.Second
 
-// Size returns by how much a test is repeated: by day in `make test`, by night in `make nightly`,
-// which sets NOONLOCK_NIGHTLY.
+// Size returns how often a test repeats its work: day in `make test`, and night in `make nightly`.
 func Size(day, night int) int {
 	if Nightly() {
 		return night
@@ -32,11 +30,10 @@ func Size(day, night int) int {
 	return day
 }
 
-// Nightly reports whether `make nightly` runs the tests.
+// Nightly reports whether `make nightly` runs the tests. It sets NOONLOCK_NIGHTLY.
 func Nightly() bool { return os.Getenv("NOONLOCK_NIGHTLY") != "" }
 
-// OnlyNightly skips a test that confirms with many repetitions what others have shown, and takes
-// minutes for it.
+// OnlyNightly skips a test in `make test`. It is for tests that take minutes and only confirm what faster tests show.
 func OnlyNightly(t *testing.T) {
 	t.Helper()
 	if !Nightly() {
@@ -44,8 +41,8 @@ func OnlyNightly(t *testing.T) {
 	}
 }
 
-// OnTopologies skips a test unless the tests run on other topologies, too. It is for failovers that
-// last longer than 20 s, because a Sentinel waits for so long.
+// OnTopologies skips a test in `make test`. It is for tests of failovers, which take longer than 20 s because a
+// Sentinel waits for so long.
 func OnTopologies(t *testing.T) {
 	t.Helper()
 	if !onTopologies() && !Nightly() {
@@ -54,7 +51,7 @@ func OnTopologies(t *testing.T) {
 	needTopologies.Store(t.Name(), nil)
 }
 
-// needTopologies has the tests that called OnTopologies.
+// needTopologies contains the names of the tests that called OnTopologies.
 var needTopologies sync.Map
 
 // An Env is a test together with the server that it runs on.
@@ -64,18 +61,18 @@ type Env struct {
 	Real   *servers.RedisServer  // nil in a bubble, in a cluster and behind a Sentinel
 	Raw    redis.UniversalClient // bypasses lockcore, to inspect and to interfere
 	Start  time.Time
-	Days   bool // Until waits for up to a day of a bubble's time, and checks less and less often
-	probes atomic.Int64
+	Days   bool         // Until waits for up to a day of a bubble's time, and checks less and less often
+	probes atomic.Int64 // keys that Pass has made
 
 	cluster  *servers.RedisCluster // nil in another topology
 	sentinel *servers.Watched      // nil in another topology
 }
 
-// onTopologies reports whether tests of OnBoth run on the other topologies.
+// onTopologies reports whether OnBoth runs tests in a cluster and behind a Sentinel instead of on one server.
 func onTopologies() bool { return os.Getenv("NOONLOCK_TOPOLOGIES") != "" }
 
-// skipOnTopologies skips a test that needs no other topology while the tests run on other topologies.
-// scripts/test-summary.awk knows the reason.
+// skipOnTopologies skips a test on one server if onTopologies is true, unless the test called OnTopologies.
+// scripts/test-summary.awk matches the text of the skip.
 func skipOnTopologies(t *testing.T) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
@@ -85,7 +82,7 @@ func skipOnTopologies(t *testing.T) {
 }
 
 // OnOneServer runs a test in a bubble and on a real server, in parallel. It is for tests that
-// send scripts by themselves, and not through a Client.
+// send scripts without a Client.
 func OnOneServer(t *testing.T, test func(e *Env)) {
 	t.Helper()
 	skipOnTopologies(t)
@@ -139,15 +136,15 @@ func InBubble(t *testing.T, test func(e *Env)) {
 	})
 }
 
-// OnServer starts a real server. conf holds lines of its configuration.
+// OnServer starts a real server for the test. conf are lines of redis.conf.
 func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
 	skipOnTopologies(t)
 	return (&Env{T: t, Real: servers.Redis(t, conf...)}).start()
 }
 
-// Errorf is T.Errorf. When a test runs against a mutant of a script, the first error ends
-// the process, since it is sufficient.
+// Errorf is T.Errorf. If a test runs against a mutant of a script, the first error ends the process: one failed test is
+// enough to detect the mutant.
 func (e *Env) Errorf(format string, args ...any) {
 	e.Helper()
 	e.T.Errorf(format, args...)
@@ -199,7 +196,7 @@ func (e *Env) LoseData() {
 		e.Bubble.Server().FlushAll()
 		Must(e, e.Bubble.Start())
 	case e.Real != nil:
-		e.Real.Restart(e) // it keeps nothing
+		e.Real.Restart(e) // its configuration stores nothing on disk
 	default:
 		Must(e, e.Raw.FlushAll(e.Context()).Err())
 		Must(e, e.Raw.ScriptFlush(e.Context()).Err())
@@ -261,7 +258,7 @@ func (e *Env) Until(what string, condition func() bool) {
 	switch {
 	case e.Bubble != nil && e.Days:
 		longest, growth = 24*time.Hour, 1.05
-	case e.Bubble == nil: // looking costs the machine time
+	case e.Bubble == nil: // each check takes real time
 		growth, most = 1.1, 10*time.Millisecond
 	}
 	for waited := time.Duration(0); ; waited += step {

@@ -43,8 +43,8 @@ func goroutinesOfLibrary() (stacks []string) {
 	return stacks
 }
 
-// requireNoGoroutines asserts that no goroutine of the library is left, except those that wait
-// for the function of a name, if it is not empty.
+// requireNoGoroutines asserts that no goroutine of the library is left. except is optional: goroutines whose stacks
+// contain this text are allowed. before is the next event, for the error.
 func (s *site) requireNoGoroutines(before, except string) {
 	s.Helper()
 	for _, g := range goroutinesOfLibrary() {

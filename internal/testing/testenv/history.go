@@ -26,9 +26,9 @@ type Event struct {
 	At    time.Duration
 	Proc  string
 	Name  string
-	Owner string // of an Acquire of a lock with owners; holds of one owner do not exclude each other
+	Owner string // of an Acquire, empty for a lock without owners; holds of one owner do not exclude each other
 	Op    Op
-	// Shared is true for an Acquire of a reader. All others exclude each other.
+	// Shared is true for an Acquire of a reader. Shared holds do not exclude each other.
 	Shared bool
 	Token  uint64
 	// ValidUntil is when the hold of an Acquire or Renew expires, by the clock of At. 0 means never.
@@ -89,7 +89,7 @@ func earlier(a, b instant) instant {
 	return a
 }
 
-// hold lasts from start to end, which is excluded. It is shared from the instant shared.
+// hold lasts from start until just before end. From the instant shared on, it is shared.
 type hold struct {
 	Event
 	start, end, shared instant
@@ -103,7 +103,7 @@ type hold struct {
 //     reading owner keeps its token. So the tokens of holds that overlap, of one owner, and of readers
 //     with owners are not compared.
 //
-// And it returns the stray events, whose hold was never acquired or has ended.
+// It also returns the stray events: their hold was never acquired, or has ended.
 func (h *History) Check() (wrong, stray []string) {
 	var holds []*hold
 	latest := map[Event]*hold{} // by name, process and token
@@ -118,7 +118,7 @@ func (h *History) Check() (wrong, stray []string) {
 			holds, latest[key] = append(holds, x), x
 		}
 		switch {
-		case x == nil, e.Op != Release && e.Op != Lose && !now.before(x.end): // these may be recorded late
+		case x == nil, e.Op != Release && e.Op != Lose && !now.before(x.end): // Release and Lose may be recorded late
 			stray = append(stray, fmt.Sprintf("event without a hold: %+v", e))
 			continue
 		case e.Op == Downgrade:
@@ -136,7 +136,7 @@ func (h *History) Check() (wrong, stray []string) {
 			if x.Name != y.Name || owned && x.Owner == y.Owner {
 				continue
 			}
-			over := !x.start.before(y.end)
+			yEnded := !x.start.before(y.end)
 			bothRead := x.shared
 			if x.shared.before(y.shared) {
 				bothRead = y.shared
@@ -144,7 +144,7 @@ func (h *History) Check() (wrong, stray []string) {
 			if x.start.before(earlier(earlier(x.end, y.end), bothRead)) {
 				wrong = append(wrong, fmt.Sprintf("overlap: %+v and %+v", y.Event, x.Event))
 			}
-			ordered := over && (!owned || !x.Shared || !y.Shared)
+			ordered := yEnded && (!owned || !x.Shared || !y.Shared)
 			if y.Token == x.Token || ordered && y.Token > x.Token {
 				wrong = append(wrong, fmt.Sprintf("token order: %+v and %+v", y.Event, x.Event))
 			}

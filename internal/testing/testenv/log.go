@@ -40,7 +40,7 @@ func (s *Log) Count(texts ...string) (n int) {
 	return n
 }
 
-// Lines asserts that so many lines contain all of these texts.
+// Lines asserts that a number of lines contain all of these texts.
 func (s *Log) Lines(t testing.TB, want int, texts ...string) {
 	t.Helper()
 	if n := s.Count(texts...); n != want {

@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// An Outage is the network of one client in a bubble. Begin and End may be called once.
+// An Outage is the network of one client in a bubble. Begin breaks it and End repairs it; each may be called once.
 type Outage struct {
 	Options    *redis.Options
 	Faults     *lockcoretest.Faults // of the connections that were made before Begin
@@ -37,7 +37,7 @@ func Outages() map[string]func(e *Env) *Outage {
 		"dead flows for good": func(e *Env) *Outage {
 			return outage(e, func(o *Outage, n *synDropper) {
 				elsewhere := e.Bubble.OptionsVia(lockcoretest.NewFaults()).Dialer
-				n.next.Store(&elsewhere)
+				n.dialer.Store(&elsewhere)
 				n.drops.Store(true)
 				o.Faults.Partition()
 			}, func(*Outage) {})
@@ -55,8 +55,8 @@ func outage(e *Env, begin func(*Outage, *synDropper), end func(*Outage)) *Outage
 	o, n := &Outage{Faults: lockcoretest.NewFaults()}, &synDropper{}
 	o.Options = e.Bubble.OptionsVia(o.Faults)
 	o.Options.DialTimeout = 30 * time.Second
-	next := o.Options.Dialer
-	n.next.Store(&next)
+	dialer := o.Options.Dialer
+	n.dialer.Store(&dialer)
 	o.Options.Dialer = n.dial
 	o.Begin = func() { begin(o, n) }
 	o.End = func() {
@@ -73,11 +73,11 @@ func (o *Outage) Last(d time.Duration) {
 	o.End()
 }
 
-// A synDropper drops SYNs, as a host does that is gone. A dial repeats its SYN 1, 3, 7 and
-// 15 s after it began, as on Linux.
+// A synDropper dials for a client. While it drops SYNs, as if the host were gone, a dial hangs. The dial repeats its
+// SYN 1, 3, 7 and 15 s after it began, as on Linux.
 type synDropper struct {
-	drops atomic.Bool
-	next  atomic.Pointer[func(ctx context.Context, network, addr string) (net.Conn, error)]
+	drops  atomic.Bool
+	dialer atomic.Pointer[func(ctx context.Context, network, addr string) (net.Conn, error)]
 }
 
 func (n *synDropper) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -88,5 +88,5 @@ func (n *synDropper) dial(ctx context.Context, network, addr string) (net.Conn, 
 			return nil, ctx.Err()
 		}
 	}
-	return (*n.next.Load())(ctx, network, addr)
+	return (*n.dialer.Load())(ctx, network, addr)
 }

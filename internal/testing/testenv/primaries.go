@@ -11,8 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// everyPrimary sends commands about a server to all primaries of a cluster, as tests expect it
-// of their only server.
+// everyPrimary makes a cluster look like one server to a test: it sends commands about the server to all primaries.
 type everyPrimary struct{ *redis.ClusterClient }
 
 func (c everyPrimary) each(ctx context.Context, do func(*redis.Client) error) error {
@@ -24,7 +23,7 @@ func (c everyPrimary) each(ctx context.Context, do func(*redis.Client) error) er
 	})
 }
 
-// status returns the error of a primary, if there is one.
+// status sends a command to all primaries. The result has the error of a primary, if there is one.
 func (c everyPrimary) status(ctx context.Context, do func(*redis.Client) *redis.StatusCmd) *redis.StatusCmd {
 	answer := redis.NewStatusCmd(ctx)
 	answer.SetErr(c.each(ctx, func(rdb *redis.Client) error { return do(rdb).Err() }))

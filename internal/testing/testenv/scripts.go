@@ -23,11 +23,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// mutantVariable contains the mutation that test/explorer applies; see edited.
+// mutantVariable is the environment variable in which test/explorer passes a mutation; see edited.
 const mutantVariable = "NOONLOCK_MUTANT"
 
-// Run runs the tests of a package; its TestMain calls it. files are the scripts of the
-// package. use replaces them.
+// Run runs the tests of a package for its TestMain. files are the scripts of the package. If there is a mutation, Run
+// calls use with the changed scripts.
 func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 	if mutant := os.Getenv(mutantVariable); mutant != "" {
 		use(edited(files, mutant))
@@ -41,14 +41,13 @@ func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 	return m.Run()
 }
 
-// edited returns the scripts with one file changed: text is {"File","Text"} as JSON. test/explorer makes
-// these changes, and expects a test to fail. To change a part that several packages share, it adds a copy of
-// the part to the scripts of this package.
-func edited(files fs.FS, text string) fs.FS {
+// edited returns the scripts with one file changed. mutation is JSON: {"File": name, "Text": new text}. test/explorer
+// expects a test to fail. A part in another package is not changed there: its changed copy is added to these scripts.
+func edited(files fs.FS, mutation string) fs.FS {
 	var m struct{ File, Text string }
 	all := fstest.MapFS{}
-	err := json.Unmarshal([]byte(text), &m)
-	for _, name := range names(files) {
+	err := json.Unmarshal([]byte(mutation), &m)
+	for _, name := range scriptPaths(files) {
 		source, failed := fs.ReadFile(files, name)
 		all[name], err = &fstest.MapFile{Data: source}, errors.Join(err, failed)
 	}
@@ -60,7 +59,7 @@ func edited(files fs.FS, text string) fs.FS {
 	return all
 }
 
-func names(files fs.FS) []string {
+func scriptPaths(files fs.FS) []string {
 	all, _ := fs.Glob(files, "lua/*.lua") // the pattern is valid
 	return all
 }
@@ -77,21 +76,21 @@ func (s Scripts) Source(t testing.TB, name string) string {
 	return script.Source()
 }
 
-// Match returns a Match for requests that run a script.
+// Match returns a lockcoretest.Fault.Match for requests that run a script.
 func (s Scripts) Match(t testing.TB, name string) func([]string) bool {
 	t.Helper()
 	return MatchScript(s.Source(t, name))
 }
 
-// MatchScript returns a Match for requests that run a script, at one server or in a cluster.
+// MatchScript is Scripts.Match for the source of a script, at one server or in a cluster.
 func MatchScript(source string) func([]string) bool {
 	sent := wire.Naming(source)
-	one, sharded := lockcoretest.Script(sent), lockcoretest.Script(wire.Sharded(sent))
-	return func(cmd []string) bool { return one(cmd) || sharded(cmd) }
+	plain, sharded := lockcoretest.Script(sent), lockcoretest.Script(wire.Sharded(sent))
+	return func(cmd []string) bool { return plain(cmd) || sharded(cmd) }
 }
 
-// Commands returns the commands that the Lua files of these patterns use, in lower case,
-// without PUBLISH: without that right, everything works but is slower.
+// Commands returns the commands, in lower case, that the Lua files of these patterns call. A user without the right to
+// call one of them cannot run the scripts. PUBLISH is left out: without it, everything works but is slower.
 func Commands(t testing.TB, patterns ...string) []string {
 	t.Helper()
 	all := map[string]bool{}
@@ -104,7 +103,7 @@ func Commands(t testing.TB, patterns ...string) []string {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			Must(t, err)
-			for _, call := range called.FindAllSubmatch(text, -1) {
+			for _, call := range commandCall.FindAllSubmatch(text, -1) {
 				all[strings.ToLower(string(call[1]))] = true
 			}
 		}
@@ -113,7 +112,7 @@ func Commands(t testing.TB, patterns ...string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-var called = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
+var commandCall = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
 
 // Eval runs a script.
 func (s Scripts) Eval(e *Env, name string, keys []string, args ...any) (any, error) {
@@ -124,7 +123,7 @@ func (s Scripts) Eval(e *Env, name string, keys []string, args ...any) (any, err
 var (
 	declared  = regexp.MustCompile(`(?m)^-- +(KEYS|ARGV)\[(\d+)\](\.\.\.)? +\w+ `)
 	used      = regexp.MustCompile(`\b(KEYS|ARGV)\[(\d+)\]`)
-	otherwise = regexp.MustCompile(`\b(KEYS|ARGV)\b(?:[^\[]|\[[^\d])`)
+	unindexed = regexp.MustCompile(`\b(KEYS|ARGV)\b(?:[^\[]|\[[^\d])`)
 	twiceSafe = regexp.MustCompile(`(?m)^-- Twice is safe`)
 )
 
@@ -132,7 +131,7 @@ var (
 // return values, and why running it twice is safe.
 func (s Scripts) CheckHeaders(t *testing.T) {
 	t.Helper()
-	all := names(s.Files)
+	all := scriptPaths(s.Files)
 	if len(all) == 0 {
 		t.Fatal("there are no scripts")
 	}
@@ -155,7 +154,7 @@ func (s Scripts) CheckHeaders(t *testing.T) {
 			if !maps.Equal(listed, taken) {
 				t.Errorf("declared %v, used %v", slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(taken)))
 			}
-			if m := otherwise.FindString(source); m != "" {
+			if m := unindexed.FindString(source); m != "" {
 				t.Errorf("%q: only KEYS[n] and ARGV[n] can be checked", m)
 			}
 			for _, want := range []string{"-- " + name + ": ", "Returns "} {
@@ -212,13 +211,13 @@ func (e *Timed) Wants(what, got, want string) {
 	Equal(e, what, got, want)
 }
 
-// IsScript reports whether a request runs a script of the library. The first call of a script is an EVAL, like a
-// request of wire.Command, which Command matches.
+// IsScript reports whether a request runs a script of the library: with EVAL in the first call, then with EVALSHA.
+// Requests of wire.Command are EVAL, too, but contain unpack(ARGV).
 func IsScript(cmd []string) bool {
 	return strings.EqualFold(cmd[0], "evalsha") || strings.EqualFold(cmd[0], "eval") && !strings.Contains(cmd[1], "unpack(ARGV)")
 }
 
-// Command matches requests of wire.Command.
+// Command matches the requests of wire.Command for a command.
 func Command(name string) func(cmd []string) bool {
 	return func(cmd []string) bool {
 		return strings.EqualFold(cmd[0], "eval") && slices.ContainsFunc(cmd[3:], func(arg string) bool { return strings.EqualFold(arg, name) })
