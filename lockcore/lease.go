@@ -11,21 +11,22 @@ import (
 // A Lease is one acquisition of a lock. The holder may act until Context is done. A Lease
 // is safe for concurrent use.
 //
-// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is the local time
-// just before the client sends the request that grants or renews the lease. No method asks
-// the server whether the lease is still held, because the answer would be old when it
-// arrives. Work that uses none of Context, Check and Remaining does not stop in time. Only a
-// resource that checks the Token can then refuse it.
+// A lease is valid until t0 + LeaseConfig.ValidFor, which is TTL - margin by default. The margin is for clocks that run
+// at different rates. t0 is the local time just before the client sends the request that grants or renews the lease. No
+// method asks the server whether the lease is still held, because the answer would be old when it arrives. Work that
+// uses none of Context, Check and Remaining does not stop in time. Only a resource that checks the Token can then
+// refuse it.
 //
 // A nil *Lease is not held: its Token is 0, its contexts are done, and Check and Unlock return ErrNotHeld.
 type Lease struct {
 	held *lock.Lease
-	lent bool // whether it is from FromContext
+	lent bool // it is from FromContext, so Unlock and Downgrade are refused
 }
 
-// FromContext returns the lease of the work with ctx, or a nil *Lease without one. Client.Do, electors, Runners and
-// Onces call functions with these contexts. Lease.Context, Lease.Bind and derived contexts have the lease, too. Its
-// Unlock and Downgrade return ErrNotHeld, because the caller of the work releases the lease.
+// FromContext returns the lease that ctx belongs to, or a nil *Lease. Client.Do, electors, Runners and Onces call the
+// user's functions with a context of a lease. The contexts of Lease.Context and Lease.Bind, and contexts derived from
+// them, belong to a lease, too. Unlock and Downgrade of the returned lease return ErrNotHeld, because the caller of the
+// function releases the lease.
 func FromContext(ctx context.Context) *Lease {
 	if held := lock.From(ctx); held != nil {
 		return &Lease{held, true}
@@ -62,8 +63,8 @@ func (l *Lease) Name() string {
 }
 
 // Remaining returns how long the lease stays valid without another renewal. It returns 0
-// if the lease has ended. Work whose context has ended, by a timeout or a drain, can still
-// see whether another process may hold the lock.
+// if the lease has ended. If the context of the work has ended for another reason, such as a timeout, Remaining tells
+// whether another process may hold the lock already.
 func (l *Lease) Remaining() time.Duration {
 	if l == nil {
 		return 0
@@ -71,7 +72,7 @@ func (l *Lease) Remaining() time.Duration {
 	return l.held.Remaining()
 }
 
-// Check returns nil while the lease is valid, and then the cause of its end, like the cause of Context.
+// Check returns nil while the lease is valid, and afterwards the cause of its end, as context.Cause of Context does.
 // It reads the clock, and sends no request. Call it before a step that a second holder must not do.
 func (l *Lease) Check() error {
 	if l == nil {
@@ -96,7 +97,7 @@ func (l *Lease) Context() context.Context {
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
-// comes first. Its Err method reads the clock, too. Call stop when the
+// comes first. Its Err method reads the clock, like that of Context. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	if l == nil {
@@ -128,4 +129,5 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.held.Unlock(ctx)
 }
 
+// errLent is the error of Unlock and Downgrade on a lease of FromContext.
 var errLent = fmt.Errorf("%w by the work: the caller of the work releases and downgrades a lease of FromContext", ErrNotHeld)

@@ -21,8 +21,8 @@ var errFaultsClosed = errors.New("lockcoretest: the Faults are closed")
 // it.
 type Faults struct {
 	mu      sync.Mutex
-	rules   []*Rule // replaced, never modified: readers keep their slice
-	cut     *Rule   // the partition, if there is one
+	rules   []*Rule // replaced, never modified, so that current needs no copy
+	cut     *Rule   // rule of Partition, nil without a partition
 	relays  map[*relay]struct{}
 	closed  bool
 	closing chan struct{}

@@ -31,7 +31,7 @@ func newStream() *stream {
 	s := &stream{}
 	s.changed = sync.NewCond(&s.mu)
 	s.timer = time.AfterFunc(time.Hour, func() { s.change(func() {}) })
-	s.timer.Stop()
+	s.timer.Stop() // until setDeadline sets its time
 	return s
 }
 
@@ -111,9 +111,10 @@ func (s *stream) setDeadline(t time.Time) {
 // memConn is one end of a connection in memory.
 type memConn struct {
 	in, out *stream
-	ready   func() // called before a read returns data, if set
-	closed  func() // called once when this end closes, if set
 	once    sync.Once
+	closed  func() // optional, called once when this end closes
+
+	beforeRequest func() // optional, called before a read returns data
 }
 
 // newPipe returns the two ends of a connection in memory. Deadlines follow the clock of
@@ -125,8 +126,8 @@ func newPipe() (client, server *memConn) {
 
 func (c *memConn) Read(b []byte) (int, error) {
 	n, err := c.in.read(b)
-	if err == nil && c.ready != nil {
-		c.ready()
+	if err == nil && c.beforeRequest != nil {
+		c.beforeRequest()
 	}
 	return n, opError("read", err)
 }

@@ -33,20 +33,20 @@ const address = "127.0.0.1:1"
 type Redis struct {
 	mini   *miniredis.Miniredis
 	faults *Faults
-	id     uint64 // no other server has it
-	starts int
+	id     uint64 // random part of the ids in INFO
+	starts int    // number of starts, the other part
 
-	mu      sync.Mutex
-	conns   map[*memConn]struct{} // the server's ends
-	clients []*redis.Client
-	links   []*Faults
-	down    bool
-	hung    bool
-	refused bool // a dial has failed
+	mu         sync.Mutex
+	conns      map[*memConn]struct{} // the server's ends
+	clients    []*redis.Client       // returned by Client
+	networks   []*Faults             // passed to OptionsVia
+	down       bool
+	hung       bool
+	dialFailed bool
 
-	clock   sync.Mutex // held while the clock of mini is set; never together with mu
-	stepped bool
-	step    time.Duration
+	clockMu sync.Mutex    // held while the clock of mini is set; never together with mu
+	stepped bool          // StepClock was called
+	step    time.Duration // time of the server's clock minus time of the bubble
 }
 
 // NewRedis starts an empty server. It is closed at the end of the test, after the cleanups
@@ -70,15 +70,15 @@ func StartRedis() (*Redis, error) {
 		conns:  map[*memConn]struct{}{},
 	}
 	r.mini.ClockTTL(true)
-	if err := r.serve(); err != nil {
+	if err := r.startServer(); err != nil {
 		return nil, fmt.Errorf("lockcoretest: %w", err)
 	}
 	return r, nil
 }
 
-// serve starts the server part of miniredis, without a listener.
-func (r *Redis) serve() error {
-	c, err := r.mini.Dial()
+// startServer starts the server part of miniredis, without a listener.
+func (r *Redis) startServer() error {
+	c, err := r.mini.Dial() // the first Dial starts it
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (r *Redis) serve() error {
 	return c.Close()
 }
 
-// ids answers two sections of INFO that miniredis does not have. Each start of the server has
-// other ids, and so has each server, like a process of Redis.
+// ids answers two sections of INFO that miniredis does not have. As in Redis, the ids differ between servers and
+// between the starts of a server.
 func ids(id uint64, start int) server.Hook {
 	sections := map[string]string{
 		"server":      fmt.Sprintf("# Server\r\nrun_id:%016x%024x\r\n", id, start),
@@ -115,16 +115,16 @@ func (r *Redis) Close() {
 	r.Unhang()
 	r.mu.Lock()
 	r.down = true
-	clients, links, refused := r.clients, r.links, r.refused
+	clients, networks, dialFailed := r.clients, r.networks, r.dialFailed
 	r.mu.Unlock()
 	for _, c := range clients {
 		_ = c.Close() // the test may have closed it already
 	}
-	for _, f := range append(links, r.faults) {
+	for _, f := range append(networks, r.faults) {
 		f.Close()
 	}
 	r.mini.Close()
-	if refused {
+	if dialFailed {
 		time.Sleep(time.Second)
 	}
 }
@@ -132,15 +132,15 @@ func (r *Redis) Close() {
 // Options returns options for a client of this server, through [Redis.Faults]. All fields
 // but Addr and Dialer may be changed. They differ from go-redis's defaults where those do
 // not work in a bubble: no maintenance notifications, no CLIENT SETINFO, and a pool that
-// is too large to fill up. (While a caller waits for a full pool, go-redis uses a timer
-// from a global pool. A timer of a previous bubble panics.)
+// is too large to fill up. (A caller that waits for a connection of a full pool uses a timer
+// from go-redis's sync.Pool, and panics if a previous bubble has made the timer.)
 func (r *Redis) Options() *redis.Options { return r.options(r.faults) }
 
 // OptionsVia is [Redis.Options] with a separate network, for a client that fails
 // independently of others. The server closes f when it closes.
 func (r *Redis) OptionsVia(f *Faults) *redis.Options {
 	r.mu.Lock()
-	r.links = append(r.links, f)
+	r.networks = append(r.networks, f)
 	r.mu.Unlock()
 	return r.options(f)
 }
@@ -153,7 +153,7 @@ func (r *Redis) options(f *Faults) *redis.Options {
 			c, err := dial(ctx, network, addr)
 			if err != nil {
 				r.mu.Lock()
-				r.refused = true
+				r.dialFailed = true
 				r.mu.Unlock()
 			}
 			return c, err
@@ -187,7 +187,7 @@ func (r *Redis) Server() *miniredis.Miniredis {
 
 func (r *Redis) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	client, srv := newPipe()
-	srv.ready = r.setClock
+	srv.beforeRequest = r.setClock
 	srv.closed = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -200,8 +200,8 @@ func (r *Redis) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	}
 	srv.in.hold(r.hung)
 	r.conns[srv] = struct{}{}
-	// Under the mutex: Stop and Close set down first, so they never wait for connections
-	// while one is added.
+	// Under mu, so that no connection is added after Stop or Close has set down: miniredis then waits for the connections
+	// to end.
 	r.mini.Server().ServeConn(srv)
 	return client, nil
 }
@@ -250,11 +250,11 @@ func (r *Redis) Start() error {
 	if !r.down {
 		return errors.New("lockcoretest: Start: the server is already running")
 	}
-	// Close has ended the context of blocking commands.
+	// Stop has ended the context of blocking commands, so they need another one.
 	r.mini.Lock()
 	r.mini.Ctx, r.mini.CtxCancel = context.WithCancel(context.Background())
 	r.mini.Unlock()
-	if err := r.serve(); err != nil {
+	if err := r.startServer(); err != nil {
 		return fmt.Errorf("lockcoretest: Start: %w", err)
 	}
 	r.mini.Server().Dispatch(server.NewPeer(bufio.NewWriter(io.Discard)), []string{"SCRIPT", "FLUSH"})
@@ -277,23 +277,23 @@ func (r *Redis) Restart() error {
 // [Redis.Server]. It does not advance while a request is executed.
 func (r *Redis) StepClock(d time.Duration) {
 	r.setClock()
-	r.clock.Lock()
-	defer r.clock.Unlock()
-	r.mini.Keys() // removes the keys that have expired until now
+	r.clockMu.Lock()
+	defer r.clockMu.Unlock()
+	r.mini.Keys() // removes the keys that have expired before the step
 	r.stepped = true
 	r.step += d
 	r.mini.SetTime(time.Now().Add(r.step))
 	if d < 0 {
-		// miniredis stores the remaining TTL, not the instant.
+		// miniredis stores remaining TTLs, which a step back does not change. On a real server, they grow by the step.
 		r.mini.FastForward(d)
 	}
-	r.mini.Keys()
+	r.mini.Keys() // removes the keys that the step has expired
 }
 
-// setClock updates a clock after StepClock, because miniredis can only set a clock to a fixed time.
+// setClock sets the clock of miniredis to the present time, after a StepClock: then that clock does not run by itself.
 func (r *Redis) setClock() {
-	r.clock.Lock()
-	defer r.clock.Unlock()
+	r.clockMu.Lock()
+	defer r.clockMu.Unlock()
 	if r.stepped {
 		r.mini.SetTime(time.Now().Add(r.step))
 	}

@@ -26,8 +26,8 @@ type relay struct {
 // exchange is a request that was sent, with the rules for its reply.
 type exchange struct {
 	left      int    // replies still expected
-	subscribe string // the kind of the replies, which are confirmations; RESP3 sends them as pushes
-	discard   bool   // the request is the first of two duplicates
+	subscribe string // kind of its confirmations, such as "subscribe"; empty for other requests
+	discard   bool   // the reply is dropped: the request is the first of two duplicates
 	rules     []*Rule
 }
 
@@ -42,15 +42,15 @@ func (r *relay) run() {
 // the requests that it has received. abort reports whether this was the first call.
 func (r *relay) abort() bool {
 	r.mu.Lock()
-	first := !r.aborted
+	isFirst := !r.aborted
 	r.aborted = true
 	r.mu.Unlock()
-	if first {
+	if isFirst {
 		close(r.gone)
 		r.client.reset()
 		_ = r.server.Close()
 	}
-	return first
+	return isFirst
 }
 
 func (r *relay) isSubscribed() bool {
@@ -72,7 +72,7 @@ func (r *relay) pass() bool {
 	}
 }
 
-// hold injects a rule that delays. It returns false if the connection was aborted.
+// hold waits for the delay of a rule, or until the rule is lifted. It returns false if the connection was aborted.
 func (r *relay) hold(rule *Rule) bool {
 	rule.fire()
 	var over <-chan time.Time
@@ -88,8 +88,8 @@ func (r *relay) hold(rule *Rule) bool {
 	return true
 }
 
-// up forwards requests. After the client has closed, data in transit still arrives, as
-// with TCP, and then the end.
+// up forwards requests. After the client has closed, the server still gets the data in transit and then the end, as
+// with TCP.
 func (r *relay) up() {
 	in := newWire(r.client)
 	for mute := false; ; {
@@ -174,8 +174,8 @@ func (r *relay) expect(cmd []string, rules []*Rule, discard bool) {
 	r.pending = append(r.pending, e)
 }
 
-// answers returns the request that v answers, nil for a message or another push. An UNSUBSCRIBE
-// without names has several answers; all but the first are taken for other pushes.
+// answers returns the request that v answers, nil for a message or another push. RESP3 sends confirmations of
+// subscriptions as pushes. After an UNSUBSCRIBE without names, only the first confirmation counts as an answer.
 func (r *relay) answers(v value) *exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ var errMalformed = errors.New("lockcoretest: not RESP")
 // no input overflows the stack.
 const maxLength, maxDepth = 512 << 20, 64
 
-// wire reads RESP and keeps the bytes of the value it is reading.
+// wire reads RESP values for a relay, and keeps the bytes of the last value, which the relay forwards.
 type wire struct {
 	r   *bufio.Reader
 	raw bytes.Buffer
@@ -28,9 +28,9 @@ func newWire(r io.Reader) *wire { return &wire{r: bufio.NewReader(r)} }
 
 // value is a request, a reply or a message.
 type value struct {
-	kind  byte     // the RESP type
-	text  string   // of a string or number
-	items []string // the texts of the elements
+	kind  byte     // first byte, which is the RESP type
+	text  string   // text of a string or number
+	items []string // texts of the elements of a list
 }
 
 // next reads a value and returns also its bytes, which are valid until the next call.
@@ -40,6 +40,7 @@ func (w *wire) next() (v value, raw []byte, err error) {
 	return v, w.raw.Bytes(), err
 }
 
+// value reads one value inside depth others.
 func (w *wire) value(depth int) (v value, err error) {
 	line, err := w.r.ReadString('\n')
 	if err != nil {

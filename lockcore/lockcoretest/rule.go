@@ -51,12 +51,12 @@ const (
 	RefuseDial = "RefuseDial"
 )
 
-// subject is what a kind of fault applies to.
+// A subject says what a kind of fault applies to.
 type subject int
 
 const (
-	ofNothing subject = iota // it is no kind
-	ofRequest                // or of its reply
+	ofNothing subject = iota // Kind is none of the constants
+	ofRequest                // a request or its reply
 	ofMessage
 	ofDial
 )
