@@ -36,7 +36,7 @@ func checkPrimary(hello map[string]any) error {
 func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	s := &Server{connections: &connections{cfg: cfg}, addr: opt.Addr, node: node.orWhole()}
 	o := conn.Options{
-		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Clock: cfg.Now, Refused: s.refused,
+		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Clock: cfg.Now, Failed: s.failed,
 	}
 	if cfg.Sentinels != nil {
 		o.Where = func(ctx context.Context) ([]string, error) {
@@ -108,9 +108,9 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	return a.Value, a.Err
 }
 
-// refused is called with each error of a request, and the time when it was sent. If the server is not the primary any
-// more, the connections of that time are replaced, because the address may lead to the new primary.
-func (s *Server) refused(sent time.Duration, err error) {
+// failed is called with each error of a sent request, and the time when it was sent. If the server is not the primary
+// any more, the connections of that time are replaced, because the address may lead to the new primary.
+func (s *Server) failed(sent time.Duration, err error) {
 	switch {
 	case HasCode(err, "READONLY"), !s.cfg.Sharded && HasCode(err, "MOVED"):
 		// The server may be a replica. A replica of a cluster answers MOVED, and so does a primary without the slot. If

@@ -8,33 +8,35 @@ import (
 	"time"
 )
 
-// An acks contains the applied calls that replicas must acknowledge. After the calls of each write, a WAIT is sent,
-// which covers all earlier writes of the connection and delays all later commands:
+// An acks contains the applied calls of a pipe that replicas must still acknowledge. After the calls of each write, the
+// pipe sends a WAIT. It covers all earlier writes of the connection, and delays all later commands:
 //
 //   - Several WAITs may be in flight. Each one has half the time of the one before.
-//   - After a WAIT with too few replicas, the calls that have time left wait for the next one. Until one has enough, only
-//     one is in flight.
+//   - After a WAIT with too few replicas, the calls that have time left wait for the next WAIT. Until a WAIT has enough
+//     replicas, only one is in flight.
 //
-// The reply to WAIT contains no id. It counts when the reply to the proof after it has arrived. pipe.mu guards an acks.
+// The reply to WAIT contains no id, so it could belong to another command. It counts when the reply to the proof, the
+// command after it, has arrived. pipe.mu guards an acks.
 type acks struct {
-	pending  []reply
+	pending  []reply         // replies of the applied calls
 	timeouts []time.Duration // timeouts of the WAITs in flight
-	tooFew   bool            // result of the last WAIT
+	tooFew   bool            // the last WAIT had too few replicas
 	count    int64           // replicas of the last WAIT
 	err      error           // refusal of the last WAIT, or of its MarkKey
 }
 
-const maxWaits = 6 // in flight
-
-const markTTL = 1000 // in ms, of a MarkKey
+const (
+	maxWaits = 6    // WAITs in flight
+	markTTL  = 1000 // TTL of a MarkKey in ms
+)
 
 // mayWrite reports whether another write can wait for replicas.
 func (a *acks) mayWrite() bool {
 	return len(a.timeouts) == 0 || !a.tooFew && len(a.timeouts) < maxWaits
 }
 
-// needsWait reports whether calls need another WAIT.
-func (a *acks) needsWait() bool { return len(a.pending) > 0 && len(a.timeouts) == 0 }
+// needsWaitCommand reports whether pending calls need a WAIT and none is in flight.
+func (a *acks) needsWaitCommand() bool { return len(a.pending) > 0 && len(a.timeouts) == 0 }
 
 // A waitCommand is one of the commands that acks adds to a write.
 type waitCommand struct {
@@ -46,8 +48,8 @@ type waitCommand struct {
 func (a *acks) commands(batch []*call, replicas int, now time.Duration) (list []waitCommand) {
 	timeout, mark := time.Duration(math.MaxInt64), ""
 	for _, c := range batch {
-		timeout = min(timeout, c.command.ReplicaTimeout, (c.deadline-now)/2) // the rest is for the round trip
-		mark = cmp.Or(mark, c.command.MarkKey)                               // one write moves the replication offset past all others
+		timeout = min(timeout, c.command.ReplicaTimeout, (c.deadline-now)/2) // the other half is for the round trip
+		mark = cmp.Or(mark, c.command.MarkKey)                               // one MarkKey is enough: WAIT covers all earlier writes
 	}
 	if len(a.timeouts) == 0 {
 		for _, r := range a.pending {
@@ -62,9 +64,9 @@ func (a *acks) commands(batch []*call, replicas int, now time.Duration) (list []
 	return append(list, waitCommand{slotWait, Plain("wait", replicas, timeout.Milliseconds())}, waitCommand{slotProof, proof})
 }
 
-// receive handles a reply to a command of the pipe itself and returns the calls that are decided. last means that no
-// further WAIT is sent. A refusal needs no proof: a server that is demoted meanwhile refuses WAIT and closes the
-// connection.
+// receive handles a reply to a command of the pipe itself. It returns the final answers of the calls that it decides.
+// With last, the pipe sends no further WAIT. A refusal needs no proof: a server that is demoted during a WAIT refuses
+// it and closes the connection.
 func (a *acks) receive(r reply, replicas int, now time.Duration, last bool) (decided []reply) {
 	if r.Err != nil && r.kind != slotAsking {
 		a.err = r.Err
@@ -78,7 +80,7 @@ func (a *acks) receive(r reply, replicas int, now time.Duration, last bool) (dec
 	case slotWait:
 		a.count, _ = r.Value.(int64)
 	case slotProof:
-		last = last || now-r.sent < a.timeouts[0]/2 // the server does not wait at all
+		last = last || now-r.sent < a.timeouts[0]/2 // the server or a proxy answers WAIT at once
 		a.timeouts = a.timeouts[1:]
 		a.tooFew = a.err != nil || a.count < int64(replicas)
 		kept := a.pending[:0]

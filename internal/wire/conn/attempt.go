@@ -16,10 +16,10 @@ type attempt struct {
 	cancel    context.CancelFunc
 	began     time.Duration
 	timer     *time.Timer            // deadline of the current step
-	step      atomic.Pointer[string] // option with the user's function that was called last
-	settingUp bool
-	finished  bool
-	result    chan dialResult // receives one result
+	step      atomic.Pointer[string] // name of the option whose function was called last, for errors
+	settingUp bool                   // claimSetup has succeeded
+	finished  bool                   // a result was sent
+	result    chan dialResult        // receives one result
 }
 
 type dialResult struct {
@@ -27,7 +27,7 @@ type dialResult struct {
 	err  error
 }
 
-// grace is added to the deadline of a function or a caller that should end by itself.
+// grace is added to the deadline of a function or a caller, so that it can end by itself first.
 const grace = 5 * time.Millisecond
 
 // isRunning reports whether the attempt is neither canceled nor late.
@@ -46,15 +46,15 @@ func (a *attempt) dial(ctx context.Context, addr string) (*Conn, error) {
 	defer cancel()
 	network, err := a.opt.Redis.Dialer(ctx, a.opt.Redis.Network, cmp.Or(addr, a.opt.Redis.Addr))
 	if err != nil {
-		return nil, err // go-redis's Dialer also returns a nil *tls.Conn, which is not a nil net.Conn
+		return nil, err // network may be a nil *tls.Conn of go-redis's Dialer, which is not a nil net.Conn
 	}
 	c := newConn(network)
 	c.Addr = cmp.Or(addr, c.Addr)
 	return c, nil
 }
 
-// setUp makes a new connection ready for requests. All commands before Ready need one round trip. A server that does not
-// know or permit the last of them, HELLO (https://redis.io/docs/latest/commands/hello/), is used all the same.
+// setUp makes a new connection ready for requests. All commands before Ready need one round trip. A server that does
+// not know or permit the last of them, HELLO (https://redis.io/docs/latest/commands/hello/), is used all the same.
 func (a *attempt) setUp(c *Conn) error {
 	user, password, err := a.credentials(c)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *attempt) setUp(c *Conn) error {
 	}
 	defer context.AfterFunc(a.ctx, c.Drop)()
 	ask := func(commands ...Command) ([]Answer, error) {
-		a.startStep("Dialer") // the Dialer made the connection
+		a.startStep("Dialer") // a silent server is blamed on the Dialer, which made the connection
 		return c.Ask(commands...)
 	}
 	opt := &a.opt.Redis
@@ -142,11 +142,11 @@ func (a *attempt) credentials(c *Conn) (user, password string, err error) {
 	return a.opt.Redis.Username, a.opt.Redis.Password, nil
 }
 
-// A credentialsWatch receives new credentials. They make the connection outdated, and the next request makes another
-// one.
+// A credentialsWatch receives new credentials from a StreamingCredentialsProvider. They make the connection outdated,
+// so the next request makes another connection.
 type credentialsWatch struct {
 	conn         *Conn
-	used, newest atomic.Pointer[string] // nil at first
+	used, newest atomic.Pointer[string] // credentials of the connection, and the last ones; nil before them
 }
 
 // OnNext receives new credentials.

@@ -21,8 +21,8 @@ type call struct {
 	deadline time.Duration // end of timeout, by Options.Now
 	state    atomic.Int32
 	answer   Answer
-	done     chan struct{} // signal that answer is set
-	timer    *time.Timer   // timer of the caller
+	done     chan struct{} // receives a value when answer is set
+	timer    *time.Timer   // fires at deadline, for the caller
 }
 
 const (
@@ -32,6 +32,7 @@ const (
 	callAbandoned
 )
 
+// newCall makes a call for the pool of a Line, which sets the timer.
 func newCall() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 
 // markWritten records that the call is about to be written. It returns false after the caller has abandoned the call.
@@ -57,8 +58,8 @@ func failAll(calls []*call, err error) {
 	}
 }
 
-// await waits for the answer. It abandons the call when ctx ends, or after the timeout. unsent adds to the error of a
-// call that was never written.
+// await waits for the answer. It abandons the call when ctx ends, or after the timeout. unsent adds the reason to the
+// error of a call that was never written.
 func (c *call) await(ctx context.Context, unsent func(error) error) (a Answer, abandoned bool) {
 	select {
 	case <-c.done:
@@ -75,7 +76,7 @@ func (c *call) await(ctx context.Context, unsent func(error) error) (a Answer, a
 
 // abandon ends the wait of the caller. It returns false if the call is completed.
 func (c *call) abandon(ctx context.Context, unsent func(error) error) (a Answer, abandoned bool) {
-	ended := ctx.Err()
+	ended := ctx.Err() // nil after the timeout
 	late := error(&NoAnswerError{c.timeout})
 	if ended != nil {
 		if late = context.Cause(ctx); errors.Is(ended, context.DeadlineExceeded) && late != ended { //nolint:errorlint // the same error
@@ -99,6 +100,7 @@ func (c *call) reset() {
 
 func (c *call) isAbandoned() bool { return c.state.Load() == callAbandoned }
 
+// A slot stands for a reply that a pipe expects.
 type slot struct {
 	call  *call // nil for a command of the pipe itself
 	kind  slotKind
@@ -122,13 +124,13 @@ type reply struct {
 	Answer
 }
 
-// A queue contains calls in their order. It drops abandoned calls before it doubles.
+// A queue contains calls in their order. It drops abandoned calls whenever its length has doubled.
 type queue struct {
 	calls []*call
-	limit int
+	limit int // length at which abandoned calls are dropped next
 }
 
-// minQueue is the length from which a queue drops abandoned calls.
+// minQueue is the least length at which a queue drops abandoned calls.
 const minQueue = 1024
 
 func (q *queue) add(calls ...*call) {
@@ -145,7 +147,7 @@ func (q *queue) takeAll() []*call {
 	return calls
 }
 
-// takeUntil returns the calls that began until a time and keeps the later ones.
+// takeUntil removes and returns the calls that began until a time.
 func (q *queue) takeUntil(end time.Duration) (calls []*call) {
 	n := slices.IndexFunc(q.calls, func(c *call) bool { return c.deadline-c.timeout > end })
 	if n < 0 {
@@ -161,8 +163,8 @@ func (q *queue) hasCaller() bool {
 
 const minRedialPause = 5 * time.Millisecond
 
-// redialPause returns the longest acceptable pause between two dials: a call of a lease with a TTL of 200 ms needs a
-// connection sooner than a call of a lease with 10 s.
+// redialPause returns the longest acceptable pause between two dials. It is a part of the shortest timeout: a lease
+// with a TTL of 200 ms needs a connection sooner than a lease with 10 s.
 func (q *queue) redialPause() (pause time.Duration) {
 	for _, c := range q.calls {
 		if !c.isAbandoned() && (pause == 0 || c.timeout/32 < pause) {

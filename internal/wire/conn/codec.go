@@ -14,8 +14,8 @@ import (
 // https://redis.io/docs/latest/develop/reference/protocol-spec/.
 
 const (
-	// maxReply and maxDepth limit a reply. Histories and keys are read in pages. A list of more than 100,000 waiters
-	// would be larger.
+	// maxReply limits the bytes of a reply, and maxDepth its nested lists. Histories and keys are read in pages. Only a
+	// list of more than 100,000 waiters would be larger.
 	maxReply = 16 << 20
 	maxDepth = 32
 
@@ -133,7 +133,7 @@ func readNamed(r *reader, id uint64) (any, error) {
 		return readNamedText(r, n, len(want))
 	case '*':
 		want := appendInt(text[:0], int64(id))
-		nothing, both := string(line[1:]) == "1", string(line[1:]) == "2" // Redis ends a list at the first nil
+		nothing, both := string(line[1:]) == "1", string(line[1:]) == "2" // the answer nil is missing: Redis ends a list at it
 		if !nothing && !both {
 			return nil, errWrongReply
 		}
@@ -151,20 +151,20 @@ func readNamed(r *reader, id uint64) (any, error) {
 	return nil, errWrongReply
 }
 
-// readNamedText reads a string of n bytes: an id, whose length is given, a type and the answer.
-func readNamedText(r *reader, n, id int) (any, error) {
-	kind, err := r.Peek(id + 1)
+// readNamedText reads a string of n bytes: an id of idLen bytes, which was checked, a type and the answer.
+func readNamedText(r *reader, n, idLen int) (any, error) {
+	head, err := r.Peek(idLen + 1)
 	if err != nil {
 		return nil, err
 	}
-	number := kind[id] == ':'
-	if !number && kind[id] != '$' {
+	number := head[idLen] == ':'
+	if !number && head[idLen] != '$' {
 		return nil, errWrongReply
 	}
-	if _, err := r.Discard(id + 1); err != nil {
+	if _, err := r.Discard(idLen + 1); err != nil {
 		return nil, err
 	}
-	text, err := readText(r, n-id-1)
+	text, err := readText(r, n-idLen-1)
 	if err != nil || !number {
 		return text, err
 	}
@@ -198,7 +198,7 @@ func readValue(r *reader, depth int) (any, error) {
 	return nil, &protocolError{fmt.Sprintf("a line of %d bytes that begins with %q", len(line), kind)} // not its text, which may be secret
 }
 
-// readLine reads a line without its end. It is valid until the next read.
+// readLine reads a line without its end. The line is valid until the next read.
 func readLine(r *reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	var long []byte // the parts of a line that does not fit into the buffer

@@ -16,14 +16,14 @@ import (
 type Command struct {
 	Args      []any // strings, pointers to strings, and numbers
 	Named     bool  // The reply repeats the id of the command, which is sent as the last argument.
-	Asking    bool  // ASKING is sent before it.
-	Grants    bool  // It is not sent while Options.Refusal returns an error.
+	Asking    bool  // ASKING is sent before the command.
+	Grants    bool  // The command is not sent while Options.Refusal returns an error.
 	Stamp     *Stamp
 	KeepStamp bool // A later try leaves the Stamp as it is.
 
-	// ReplicaTimeout limits the wait for replicas that acknowledge the write. With 0, no replica is needed. A script
-	// that may write nothing has a MarkKey, which is written, too: a server asks replicas only for writes of the
-	// connection.
+	// ReplicaTimeout limits the wait for replicas that acknowledge the write. With 0, no replica is needed. MarkKey is
+	// for a script that may write nothing. It is written after the script, because WAIT asks the replicas only about
+	// writes of the connection.
 	ReplicaTimeout time.Duration
 	MarkKey        string
 }
@@ -31,7 +31,8 @@ type Command struct {
 // Plain returns a command whose reply contains no id.
 func Plain(args ...any) Command { return Command{Args: args} }
 
-// proof only returns its id. No other reply contains that id.
+// proof is a command that only returns its id. As no other reply contains that id, the reply shows that all replies
+// before it belong to their commands.
 var proof = Command{Args: []any{"eval", "return {ARGV[1]}", 0}, Named: true}
 
 // An Answer is the result of a command.
@@ -113,7 +114,7 @@ var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
 // PlainRefusal returns the error with the relevant code at the beginning, and without the place in a script. Redis
 // 6.2 wraps the refusal of a command in a script. A server that requires a password may report the length of the
-// request instead.
+// request instead of NOAUTH.
 func PlainRefusal(err error) error {
 	refused, ok := errors.AsType[redis.Error](err)
 	if !ok {

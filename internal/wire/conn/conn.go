@@ -27,10 +27,10 @@ type Options struct {
 	Replicas int                  // acknowledgments that a command with ReplicaTimeout needs
 	Began    time.Time            // origin of Now; by default the time of construction
 	Clock    func() time.Duration // clock of stamps; by default Now
-	Refusal  func() error         // optional reason not to send a command that Grants
+	Refusal  func() error         // optional; while it returns an error, no command with Grants is sent
 
-	Refused  func(sent time.Duration, err error) // optional observer of the errors of sent commands
-	Replaced func()                              // optional observer of all connections after the first
+	Failed   func(sent time.Duration, err error) // optional, called with each error of a sent command
+	Replaced func()                              // optional, called for each connection after the first
 }
 
 // Now is the clock of a Line.
@@ -44,10 +44,10 @@ type Conn struct {
 	reader    *reader
 	next      uint64        // id of the next command
 	roundTrip time.Duration // round trip of the last Ask
-	outdated  atomic.Bool   // change of the credentials
+	outdated  atomic.Bool   // the credentials have changed
 
 	mu      sync.Mutex
-	unwatch func() error // optional end of the watch of credentials
+	unwatch func() error // optional; ends the watch of the credentials
 }
 
 func newConn(conn net.Conn) *Conn {
@@ -58,8 +58,8 @@ func newConn(conn net.Conn) *Conn {
 	return c
 }
 
-// Ask sends commands in one round trip. With an error, it returns the answers before it. Bytes after the last reply are
-// an error.
+// Ask sends commands in one round trip. If it fails, it returns the answers that it has read. Bytes after the last
+// reply are an error.
 func (c *Conn) Ask(commands ...Command) ([]Answer, error) {
 	var out []byte
 	first := c.next
@@ -67,7 +67,7 @@ func (c *Conn) Ask(commands ...Command) ([]Answer, error) {
 		out = c.append(out, command)
 	}
 	began := time.Now()
-	_, _ = c.conn.Write(out) // the read fails, too, and may know the reason
+	_, _ = c.conn.Write(out) // after a failed write, the read fails, too, and may return the server's reason
 	answers := make([]Answer, len(commands))
 	for i, command := range commands {
 		a, err := readAnswer(c.reader, command.Named, first+uint64(i))
@@ -93,7 +93,7 @@ func (c *Conn) Send(commands ...[]any) error {
 	return err
 }
 
-// Read returns the next reply or message. A *Refusal leaves the connection usable.
+// Read returns the next reply or message. After an error that is a *Refusal, the connection is still usable.
 func (c *Conn) Read() (any, error) {
 	if _, err := c.reader.Peek(1); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *Conn) Read() (any, error) {
 	return readValue(c.reader, 0)
 }
 
-// append encodes a command. The last argument of a named command is its id, which each command has.
+// append encodes a command and gives it the next id. A named command has the id as its last argument.
 func (c *Conn) append(b []byte, command Command) []byte {
 	id := c.next
 	c.next++

@@ -14,9 +14,9 @@ import (
 // A Dialer makes connections. Each attempt runs on its own goroutine, because the user's Dialer, a TLS handshake, a
 // proxy, a name server or a provider of credentials may hang and ignore its context. A late connection is closed.
 //
-// At most two attempts run. A dial begun during an outage repeats its SYN only after seconds, so a newer dial may be
-// faster. On a slow network, the older one is. So the older attempt is kept, and the newer one is canceled for a still
-// newer one. One connection is set up at a time, because a silent server answers on none.
+// At most two attempts run. A dial that began during an outage repeats its SYN only after seconds, so a newer dial may
+// be faster. On a slow network, the older dial is faster. So the oldest attempt is kept, and a third attempt replaces
+// the second. One connection is set up at a time, because a silent server answers on none.
 type Dialer struct {
 	opt    *Options
 	ctx    context.Context
@@ -74,12 +74,12 @@ func (d *Dialer) start() *attempt {
 	case d.isSettingUp():
 		return nil
 	case len(d.attempts) == maxAttempts:
-		d.attempts[maxAttempts-1].cancel() // its owner begins another one after its return
+		d.attempts[maxAttempts-1].cancel() // when it has returned, its Line begins another attempt
 		return nil
 	}
 	a := &attempt{opt: d.opt, began: d.opt.Now(), result: make(chan dialResult, 1)}
 	a.ctx, a.cancel = context.WithCancel(d.ctx)
-	a.timer = time.AfterFunc(time.Hour, func() {
+	a.timer = time.AfterFunc(time.Hour, func() { // startStep sets the time
 		d.finish(a, nil, d.withHint(fmt.Errorf("lockcore: the %s has not returned: %w", *a.step.Load(), os.ErrDeadlineExceeded)))
 	})
 	a.startStep("Dialer")
@@ -124,7 +124,8 @@ func (d *Dialer) finish(a *attempt, c *Conn, err error) {
 		c, err = nil, errCanceled
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("lockcore: dial: %s: %w", err.Error(), os.ErrDeadlineExceeded) // a context of the caller has not ended
+		// No context of the caller has ended, so the error must not match context.DeadlineExceeded.
+		err = fmt.Errorf("lockcore: dial: %s: %w", err.Error(), os.ErrDeadlineExceeded)
 	}
 	a.timer.Stop()
 	a.cancel()

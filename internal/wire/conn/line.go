@@ -12,25 +12,25 @@ import (
 )
 
 // A Line carries the calls of one purpose to a server, over one pipe at a time. It makes a pipe when a call needs one,
-// and when the current one is silent or has ended. Calls wait for it. The former pipe answers its last calls, unless
-// the new one leads to another address. mu is not held while a mutex of a pipe is locked.
+// and when the current pipe is silent. Meanwhile, calls wait. The former pipe still answers its written calls, unless
+// the new pipe leads to another address. mu and the mutex of a pipe are never held at the same time.
 type Line struct {
 	*Options
 	dials    *Dialer
-	borrower *Line // optional Line that may use the pipe of this one while it has none
-	lender   *Line // opposite of borrower
+	borrower *Line // optional Line that may use the pipe of this Line while it has no pipe of its own
+	lender   *Line // optional Line whose borrower is this Line
 	current  atomic.Pointer[pipe]
-	calls    sync.Pool // completed calls
+	calls    sync.Pool // completed calls for reuse
 
 	mu         sync.Mutex
-	former     *pipe // pipe that answers its last calls, or nil
-	waiting    queue // calls that wait for a pipe
-	nextDial   time.Duration
-	redial     *time.Timer   // timer of nextDial
+	former     *pipe         // pipe that answers its last calls, or nil
+	waiting    queue         // calls that wait for a pipe
+	nextDial   time.Duration // earliest time of the next dial
+	redial     *time.Timer   // calls dialForCallers at nextDial
 	pauses     retry.Backoff // pauses after failed dials
 	failure    error         // error of the last dial, nil after a success
 	failedAt   time.Duration // time of failure
-	staleUntil time.Duration // Dials that began until then lead to a former server.
+	staleUntil time.Duration // dials that began until this time may lead to a former server
 	connected  bool          // there was a pipe
 	closed     bool
 }
@@ -40,7 +40,7 @@ func NewLine(o Options) *Line {
 	l := &Line{dials: NewDialer(o), pauses: retry.Pauses(10*time.Millisecond, 180*time.Millisecond)}
 	l.Options = l.dials.opt
 	l.calls.New = newCall
-	l.redial = time.AfterFunc(time.Hour, l.dialForCallers)
+	l.redial = time.AfterFunc(time.Hour, l.dialForCallers) // pause sets the time
 	return l
 }
 
@@ -88,7 +88,7 @@ func (l *Line) await(ctx context.Context, c *call) Answer {
 	return a
 }
 
-// unsent returns the reason why a call was not sent in time.
+// unsent returns the reason why a call was not sent in time: late, joined with the error of a recent dial.
 func (l *Line) unsent(late error) error {
 	if l.current.Load() != nil {
 		return late // no dial has delayed it
@@ -114,7 +114,7 @@ func (l *Line) submit(calls ...*call) {
 	}
 }
 
-// wait makes calls wait for a pipe. It returns false if there is one now.
+// wait makes calls wait for a pipe, or passes them to the lender. It returns false if there is a pipe now.
 func (l *Line) wait(calls []*call) bool {
 	lent := l.lender.lend(calls)
 	l.mu.Lock()
@@ -164,7 +164,7 @@ func (l *Line) dial() {
 	l.pause(shortest)
 }
 
-// pause delays the next dial, longer each time. The caller holds mu.
+// pause delays the next dial, longer after each dial, and at least for shortest. The caller holds mu.
 func (l *Line) pause(shortest time.Duration) {
 	d := max(shortest, min(l.pauses.NextBackOff(), l.waiting.redialPause()))
 	l.nextDial = l.Now() + d
@@ -192,7 +192,7 @@ func (l *Line) dialForCallers() {
 func (l *Line) finishDial(began time.Duration, r dialResult) {
 	l.mu.Lock()
 	switch {
-	case r.err == nil && (l.closed || l.current.Load() != nil || began < l.staleUntil): // dialForCallers replaces a stale one
+	case r.err == nil && (l.closed || l.current.Load() != nil || began < l.staleUntil): // after a stale dial, dialForCallers begins the next one
 		l.mu.Unlock()
 		r.conn.Drop()
 		return
@@ -229,7 +229,7 @@ func (l *Line) finishDial(began time.Duration, r dialResult) {
 	}
 	l.submit(append(l.borrower.takeWaiting(), waiting...)...)
 	if former != nil && former.Addr != p.Addr {
-		former.end(errMoved) // its callers need not wait
+		former.end(errMoved) // its callers need not wait for a server that is no longer used
 	}
 }
 
@@ -243,6 +243,7 @@ func (l *Line) takeWaiting() []*call {
 	return l.waiting.takeAll()
 }
 
+// retire makes p the former pipe. Its calls that are not written go to the next pipe. An older former pipe ends.
 func (l *Line) retire(p *pipe) {
 	l.mu.Lock()
 	var older *pipe
@@ -262,6 +263,7 @@ var (
 	errMoved  = errors.New("lockcore: the primary is another server")
 )
 
+// silent is called when the server is silent on a pipe.
 func (l *Line) silent(p *pipe) {
 	current := l.current.Load() == p
 	l.retire(p)
@@ -282,7 +284,7 @@ func (l *Line) ended(p *pipe, queue []*call) {
 	l.submit(queue...)
 }
 
-// Close ends the connections and the dials. A call ends with ErrClosed, or its outcome is unknown.
+// Close ends the connections and the dials. Calls that were not written end with ErrClosed, others with ErrUnknown.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true

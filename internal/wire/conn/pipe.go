@@ -13,7 +13,8 @@ import (
 // dropped.
 //
 // A timer notices silence. It starts with the oldest write without a reply, and again with each byte that arrives. When
-// it fires, the Line uses another pipe for new calls. The silent one ends after its last reply or last caller's deadline.
+// it fires, the Line uses another pipe for new calls. The silent pipe still reads the replies to its written calls. It
+// ends after the last of them, or after the deadline of the last caller.
 type pipe struct {
 	*Conn
 	opt     *Options
@@ -22,7 +23,7 @@ type pipe struct {
 	expires time.Duration // end of ConnMaxLifetime by Options.Now, or 0
 
 	answered atomic.Bool   // the server has answered a call
-	lastRead atomic.Int64  // time of the last bytes, by Options.Now
+	lastRead atomic.Int64  // time when bytes last arrived, by Options.Now
 	wake     chan struct{} // wakes the writer
 
 	mu       sync.Mutex
@@ -31,16 +32,16 @@ type pipe struct {
 	sleeping bool   // state of the writer: it waits for wake
 	draining bool   // no new calls are accepted
 	err      error  // cause of the end, nil before the end
-	acks     acks
+	acks     acks   // calls that wait for replicas
 	silence  silence
 
-	out []byte // bytes of a write; only the writer uses it, unless it is sleeping
+	out []byte // bytes of the current write; the writer owns it, and while the writer sleeps, the holder of mu
 
 	// Only the reader uses these.
-	expected []slot  // copy of the first slots of written
-	read     int     // replies to expected that were read
-	arrived  []reply // replies to deliver
-	decided  []reply // answers to calls, during a delivery
+	expected []slot  // copy of the slots of written, so that a reply is read without mu
+	read     int     // number of slots in expected whose reply was read
+	arrived  []reply // replies that were read and not delivered
+	decided  []reply // final answers of calls, only used during a delivery
 }
 
 var errDrained = errors.New("lockcore: the connection was replaced")
@@ -58,7 +59,7 @@ func newPipe(c *Conn, l *Line) *pipe {
 	}
 	p.lastRead.Store(int64(p.made))
 	p.silence.roundTrip = c.roundTrip
-	p.silence.timer = time.AfterFunc(time.Hour, p.checkSilence)
+	p.silence.timer = time.AfterFunc(time.Hour, p.checkSilence) // limitSilence sets the time
 	return p
 }
 
@@ -66,7 +67,7 @@ func newPipe(c *Conn, l *Line) *pipe {
 func (p *pipe) submit(calls ...*call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err != nil || p.draining || p.isOld() {
+	if p.err != nil || p.draining || p.needsReplacement() {
 		return false
 	}
 	p.queue.add(calls...)
@@ -74,8 +75,9 @@ func (p *pipe) submit(calls ...*call) bool {
 	return true
 }
 
-// isOld reports whether the user's options ask for another connection. The caller holds mu.
-func (p *pipe) isOld() bool {
+// needsReplacement reports whether the credentials have changed, or the connection is older or longer idle than the
+// user's options allow. The caller holds mu.
+func (p *pipe) needsReplacement() bool {
 	idle := p.opt.Redis.ConnMaxIdleTime
 	return p.outdated.Load() || p.expires > 0 && p.opt.Now() >= p.expires ||
 		idle > 0 && len(p.written) == 0 && p.opt.Now()-time.Duration(p.lastRead.Load()) >= idle
@@ -91,22 +93,22 @@ func (p *pipe) wakeWriter() {
 
 // mayWrite reports whether there is something to write now. The caller holds mu.
 func (p *pipe) mayWrite() bool {
-	return len(p.queue.calls) > 0 && len(p.written) < maxWritten && p.acks.mayWrite() || p.acks.needsWait()
+	return len(p.queue.calls) > 0 && len(p.written) < maxWritten && p.acks.mayWrite() || p.acks.needsWaitCommand()
 }
 
-// isEmpty reports whether no reply is expected. The caller holds mu.
+// isEmpty reports whether no written call is unanswered. The caller holds mu.
 func (p *pipe) isEmpty() bool { return len(p.written) == 0 && len(p.acks.pending) == 0 }
 
-// limitSilence starts the timer, or shortens it to a limit. The caller holds mu.
+// limitSilence starts the timer with a limit, or shortens the running timer to that limit. The caller holds mu.
 func (p *pipe) limitSilence(limit time.Duration) {
-	if s := &p.silence; len(p.written) > 0 && (!s.running || limit < s.limit) {
-		s.running, s.limit = true, limit
+	if s := &p.silence; len(p.written) > 0 && (!s.timerSet || limit < s.limit) {
+		s.timerSet, s.limit = true, limit
 		s.timer.Reset(p.untilSilent())
 	}
 }
 
-// untilSilent returns the time until the server counts as silent. It answers nothing during a WAIT. The caller holds
-// mu.
+// untilSilent returns the time until the server counts as silent. If the next reply is that of a WAIT, the limit grows
+// by its timeout: a server answers nothing on the connection while it waits for replicas. The caller holds mu.
 func (p *pipe) untilSilent() time.Duration {
 	allowed := p.silence.allowed()
 	if p.written[0].kind == slotWait {
@@ -115,6 +117,7 @@ func (p *pipe) untilSilent() time.Duration {
 	return max(p.written[0].sent, time.Duration(p.lastRead.Load())) + allowed - p.opt.Now()
 }
 
+// checkSilence is called by the timer.
 func (p *pipe) checkSilence() {
 	p.mu.Lock()
 	switch s := &p.silence; {
@@ -128,9 +131,9 @@ func (p *pipe) checkSilence() {
 		p.end(errDrained)
 		return
 	case len(p.written) == 0:
-		s.running = false
+		s.timerSet = false
 		if p.sleeping {
-			p.out = nil // the source of a script needs more than most commands
+			p.out = nil // an idle pipe keeps no buffer, which may be large after the source of a script
 		}
 	default:
 		s.limit = maxSilence
@@ -143,7 +146,7 @@ func (p *pipe) checkSilence() {
 			s.timer.Reset(left)
 			break
 		}
-		s.running = false
+		s.timerSet = false
 		p.mu.Unlock()
 		p.line.silent(p)
 		return
@@ -151,7 +154,7 @@ func (p *pipe) checkSilence() {
 	p.mu.Unlock()
 }
 
-// lastDeadline returns the time when every caller has abandoned its call. The caller holds mu.
+// lastDeadline returns the time at which all callers of written calls have left. The caller holds mu.
 func (p *pipe) lastDeadline() (last time.Duration) {
 	add := func(c *call) {
 		if c != nil && !c.isAbandoned() {
@@ -167,7 +170,8 @@ func (p *pipe) lastDeadline() (last time.Duration) {
 	return last
 }
 
-// drain makes the pipe accept no new calls, and end without callers. It returns the calls that are not written.
+// drain makes the pipe accept no new calls. The pipe ends when no caller waits for a written call any more. drain
+// returns the calls that were not written.
 func (p *pipe) drain() []*call {
 	p.mu.Lock()
 	calls, empty := p.queue.takeAll(), p.isEmpty()
@@ -182,7 +186,7 @@ func (p *pipe) drain() []*call {
 	return calls
 }
 
-// end ends the pipe. The outcome of written calls is unknown. The others go to the Line.
+// end ends the pipe. Written calls end with ErrUnknown. The Line gets the calls that were not written.
 func (p *pipe) end(cause error) {
 	p.mu.Lock()
 	if p.err != nil {
@@ -207,10 +211,10 @@ func (p *pipe) end(cause error) {
 	p.Drop()
 }
 
-// complete completes a call. An error also goes to Options.Refused.
+// complete completes a call.
 func (p *pipe) complete(r reply) {
-	if r.Err != nil && p.opt.Refused != nil {
-		p.opt.Refused(r.sent, r.Err)
+	if r.Err != nil && p.opt.Failed != nil {
+		p.opt.Failed(r.sent, r.Err)
 	}
 	r.call.complete(r.Answer)
 }
@@ -218,14 +222,14 @@ func (p *pipe) complete(r reply) {
 // A silence measures round trips and how long the server may send nothing. pipe.mu guards it.
 type silence struct {
 	timer     *time.Timer
-	running   bool          // state of timer
+	timerSet  bool          // timer is set to the end of limit
 	limit     time.Duration // shortest limit of the written calls
 	roundTrip time.Duration // moving average
 	sample    uint64        // id of the measured command, or 0
 }
 
-// minSilence and maxSilence bound the time without a reply after which another connection is made. That time is a third
-// of the shortest timeout among the written calls, but at least one and a half round trips.
+// minSilence and maxSilence bound the limit of a call. The limit is a third of the timeout of the call, so that another
+// connection is made in time for a second try.
 const (
 	minSilence = 10 * time.Millisecond
 	maxSilence = time.Second
@@ -235,11 +239,12 @@ func silenceLimit(timeout time.Duration) time.Duration {
 	return min(max(timeout/3, minSilence), maxSilence)
 }
 
-// allowed returns how long a reply may take.
+// allowed returns how long a reply may take: the limit, but at least one and a half round trips.
 func (s *silence) allowed() time.Duration { return max(s.limit, s.roundTrip+s.roundTrip/2) }
 
-// measure uses one round trip at a time as a sample, because an outage delays many replies at once. A shorter one
-// counts in full: the network is fast. A longer one may be the end of an outage, and counts for an eighth.
+// measure adds a round trip to the average, if it belongs to the sampled command. One command at a time is sampled,
+// because an outage delays many replies at once. A round trip below the average becomes the average: the network is
+// fast. A longer one may come from an outage, and counts for an eighth.
 func (s *silence) measure(id uint64, trip time.Duration) {
 	if id != s.sample {
 		return
@@ -250,7 +255,7 @@ func (s *silence) measure(id uint64, trip time.Duration) {
 		return
 	}
 	if s.roundTrip+s.roundTrip/2 > s.limit {
-		s.running = false // the timer may run for too long
+		s.timerSet = false // the timer was set for a slower network, and the next write sets it again
 	}
 	s.roundTrip = trip
 }

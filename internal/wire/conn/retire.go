@@ -2,7 +2,7 @@ package conn
 
 import "time"
 
-// Retire takes a connection out of use that was made until a time. The next call makes another one.
+// Retire takes the current connection out of use if it was made until a time. The next call makes another connection.
 func (l *Line) Retire(end time.Duration) {
 	l.cancelDials(end)
 	if p := l.current.Load(); p != nil && p.made <= end {
@@ -10,8 +10,8 @@ func (l *Line) Retire(end time.Duration) {
 	}
 }
 
-// cancelDials cancels the dials that began until a time, as they may lead to another server. One of them may have just
-// ended.
+// cancelDials cancels the dials that began until a time, as they may lead to another server. staleUntil makes
+// finishDial ignore a dial that has just succeeded.
 func (l *Line) cancelDials(end time.Duration) {
 	l.mu.Lock()
 	l.staleUntil = max(l.staleUntil, end)

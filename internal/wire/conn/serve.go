@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// serve starts the writer and the reader of a pipe.
 func (p *pipe) serve() {
 	p.reader.Reset(source{p})
 	go p.readAll()
@@ -14,7 +15,7 @@ func (p *pipe) serve() {
 
 func (p *pipe) writeAll() {
 	for {
-		runtime.Gosched() // callers that were just answered queue their next calls
+		runtime.Gosched() // so that callers that were just answered can add their next calls to this write
 		p.mu.Lock()
 		switch {
 		case p.err != nil:
@@ -71,7 +72,7 @@ func (p *pipe) encode() {
 		}
 	}
 	p.queue.calls = slices.Delete(p.queue.calls, 0, n)
-	if len(replicated) > 0 || p.acks.needsWait() {
+	if len(replicated) > 0 || p.acks.needsWaitCommand() {
 		for _, w := range p.acks.commands(replicated, p.opt.Replicas, now) {
 			p.add(slot{kind: w.kind, named: w.Named, sent: now}, w.Command)
 		}
@@ -89,7 +90,8 @@ func (p *pipe) add(s slot, c Command) {
 	}
 }
 
-// A source delivers the replies that were read before it waits for the network.
+// A source is what the reader of a pipe reads from. Before it waits for the network, it delivers the replies that were
+// read.
 type source struct{ p *pipe }
 
 func (s source) Read(b []byte) (int, error) {
@@ -114,7 +116,7 @@ func (p *pipe) readAll() {
 
 func (p *pipe) readReply() error {
 	if p.read == len(p.expected) {
-		if _, err := p.reader.Peek(1); err != nil { // until then, there may be no slot
+		if _, err := p.reader.Peek(1); err != nil { // a reply follows its command, whose slot is then in written
 			return err
 		}
 		p.mu.Lock()
