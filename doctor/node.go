@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,8 @@ func (n *node) connect(ctx context.Context) (*conn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
 	defer cancel()
 	p, err := n.dialer.Connect(ctx)
-	if err != nil && ctx.Err() != nil {
+	// The Dialer may reach the end of the time before ctx does.
+	if timeout := net.Error(nil); err != nil && (ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout()) {
 		err = errors.Join(wire.NoAnswer(n.cfg.Timeout), err)
 	}
 	return p, err
