@@ -47,7 +47,7 @@ type Holder[L Lease] interface {
 	// Released is called after Release, which returned err, and also after a panic or Goexit of Work, before the panic
 	// continues. lost is the cause if the lease had ended before the release.
 	Released(lease L, lost, err error)
-	// Next returns whether to campaign again, and the pause before the next campaign. lost is that of
+	// Next returns whether to campaign again, and the pause before the next campaign. lost is the argument of
 	// Released. held is the time from the beginning of Work to the end of Released.
 	Next(lost error, held time.Duration) (pause time.Duration, again bool)
 }

@@ -12,7 +12,7 @@ type loop struct {
 	ctx   context.Context // context of the goroutines, which stop ends
 	stop  context.CancelFunc
 	first sync.Once      // for the first lease, which starts the goroutine
-	wg    sync.WaitGroup // the goroutine, and those that its steps start
+	wg    sync.WaitGroup // the goroutine, and the goroutines that its steps start
 }
 
 func newLoop() loop {

@@ -26,7 +26,7 @@ type Renewer interface {
 // renewals schedules the renewals of all leases. It groups the leases by stream, so that a server that does not answer
 // delays only its own leases.
 //
-// A lease has these states. All of them are guarded by renewals.mu:
+// A lease is in one of these states, which renewals.mu guards:
 //
 //	due later    in group.due. Begin adds the lease to the group of its stream; the
 //	             first renewal is due after Times.Renew, or after RenewNow

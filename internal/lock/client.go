@@ -60,7 +60,7 @@ type Client struct {
 	closing chan struct{}
 
 	mu          sync.Mutex
-	idle        *sync.Cond // end of a task, an attempt or a lease, for Close
+	idle        *sync.Cond // signals the end of a task, an attempt or a lease, for Close
 	closed      bool
 	noMoreTasks bool
 	tasks       int                 // number of running background tasks
@@ -73,7 +73,7 @@ type Client struct {
 	checks map[string]*grantCheck // by name
 
 	logged map[string]time.Duration // times of recent lines, by subject, see mayLog
-	waits  *readiness.Reports       // failures of calls of Lock
+	waits  *readiness.Reports       // log of failed requests of calls of Lock
 
 	shared map[any]any // values of Shared, by key
 

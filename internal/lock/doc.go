@@ -10,11 +10,11 @@
 //	messages.go ────┘           ▼            ▼
 //	"granted", "check"       release.go ◄────┘         all ways in which an attempt or a lease ends
 //
-// client.go has the types. These six files explain a lock, and the others support them: answer.go reads the answers of
-// scripts, kind.go has the differences between a mutex and a lock with owners, keys.go has the keys and the stored
-// values, and grant_check.go repeats a release whose grant was not confirmed. quorum.go decides with a majority of
-// servers, which package members keeps. name.go, operators.go and rights.go have the requests of the packages above.
-// open.go makes a Client, and target.go checks the go-redis client that its user gives.
+// client.go has the types. The six files above explain a lock. The other files support them: answer.go reads the
+// answers of scripts, kind.go has the differences between a mutex and a lock with owners, keys.go has the keys and the
+// stored values, and grant_check.go repeats a release whose grant was not confirmed. quorum.go decides with a majority
+// of servers, which package members keeps. name.go, operators.go and rights.go have the requests of the packages
+// above. open.go makes a Client, and target.go checks the go-redis client that its user gives.
 //
 // # Not guaranteed
 //

@@ -130,6 +130,9 @@ func (k keyring) pattern(s Search) string {
 // globbed escapes a text, so that in a glob pattern it matches only itself.
 var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
+// longestName is the maximum length of names: the packages above accept 200 bytes and add prefixes of up to 10 bytes.
+const longestName = 210
+
 // split returns the name and the part of a key of this module. A name has no braces.
 func (k keyring) split(key string) (name, part string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix+":{")

@@ -11,9 +11,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// longestName is the maximum length of names: the packages above accept 200 bytes and add prefixes of up to 10 bytes.
-const longestName = 210
-
 // Name returns a name whose leases have a configuration. If cfg is nil, the name has no leases, and no limit of the
 // Client applies. The error is a *noonlock.ConfigError.
 func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {

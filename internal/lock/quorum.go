@@ -144,7 +144,7 @@ func (k quorumKind) Renewal(a *Attempt) wire.Request {
 func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	call := func(tomb int64) wire.Request {
 		channel := ""
-		if a.token > 0 { // after a lease, others may wait
+		if a.token > 0 { // the attempt had a lease, so clients may wait for its end
 			channel = a.Channel("free", a.keys.name)
 		}
 		if k.record != "" {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// firstLog is the time after which a call of Lock logs the holder. It doubles with each line.
+	// firstLog is the time after which a call of Lock first logs the holder. The interval doubles with each line.
 	firstLog = 3 * time.Second
 
 	// A Client logs each name at most once in logInterval, and at most logNames names in that time.
@@ -42,7 +42,7 @@ func (w *waiter) tick() <-chan time.Time {
 	return w.timer
 }
 
-// isDue begins the next interval, and reports whether a line about the holder is due.
+// isDue ends the interval, and reports whether a line about the holder is due.
 func (w *waiter) isDue() bool {
 	w.interval, w.timer = 2*w.interval, nil
 	if !w.c.mayLog(w.keys.name) {

@@ -27,7 +27,7 @@ const (
 	Raise           // give members the client's list, or its longest TTL
 	Outdated        // report that the client's list is not the newest
 	Differs         // report that the client has other servers under the same number
-	Replaced        // report that a majority of the servers is not in the list of the others
+	Replaced        // report that most of the servers are not in the list in force
 	Double          // report that two servers are the same one
 	Await           // wait: too few servers answer
 	Outside         // report servers that are not in the list and must not be let in
@@ -88,9 +88,9 @@ func Confirmed(first, states []State, servers []int) (confirmed []int) {
 func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	n := len(servers)
 	p := Plan{MaxTTL: ttl, IDs: make([]string, n), Waits: make([]bool, n)}
-	var lost, older, short []int
+	var lost, older, short []int // servers: without data, with an earlier number, with a shorter MaxTTL
 	answers, members := 0, 0
-	changes := false // whether a server has a list with an earlier number
+	renumbered := false // whether a server has a list with an earlier number
 	for i, s := range servers {
 		if !s.Answered {
 			continue
@@ -102,7 +102,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 		if l := s.List; l.Number > list || l.Number == list && l.Size != n || l.Size > n {
 			return Plan{Do: Outdated, About: []int{i}}
 		}
-		changes = changes || s.List.Number > 0 && s.List.Number < list
+		renumbered = renumbered || s.List.Number > 0 && s.List.Number < list
 		p.MaxTTL, p.MaxToken = max(p.MaxTTL, s.MaxTTL), max(p.MaxToken, s.MaxToken)
 		switch {
 		case !s.Member:
@@ -121,7 +121,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	if len(strangers) > 0 {
 		return Plan{Do: Differs, About: strangers}
 	}
-	var barred []int
+	var barred []int // servers outside the list in force that this client must not let in
 	if former.InForce() {
 		isBarred := func(i int) bool { return !former.has(p.IDs[i]) && (servers[i].Member || memberIDs[i] == "") }
 		for _, i := range slices.Concat(lost, older) {
@@ -208,7 +208,7 @@ func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	case len(lost) == 0:
 	case members >= Majority(n):
 		p.Do, p.About = Join, slices.Concat(stale, lost)
-	case len(lost) > n-Majority(n) && (!changes || answers == n):
+	case len(lost) > n-Majority(n) && (!renumbered || answers == n):
 		p.Do, p.About = Form, slices.Concat(stale, lost)
 	default:
 		p.Do = Await

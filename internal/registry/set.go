@@ -1,4 +1,4 @@
-// Package registry creates metrics and registers those that several instances share.
+// Package registry creates metrics and registers them. Several instances share equal metrics.
 package registry
 
 import (
