@@ -18,7 +18,7 @@ type access = lock.Access
 
 func (c *Client) room() *lock.Client { return lock.Of(&c.access) }
 
-// opened returns a Client as users see it.
+// opened wraps a Client of internal/lock, and passes an error on.
 func opened(c *lock.Client, err error) (*Client, error) {
 	if err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func opened(c *lock.Client, err error) (*Client, error) {
 //
 // The Client connects at its first use, with connections of its own, so that an exhausted pool of the application does
 // not stop renewals. Of the options, it uses addresses, credentials, TLS, Dialer, DialTimeout, ClientName, DB,
-// ConnMaxIdleTime and ConnMaxLifetime. Options that would change what a Client does are refused: OnConnect,
-// Limiter, NewClient and ClusterSlots, and those that read from replicas. A Client ignores those for pools, buffers,
+// ConnMaxIdleTime and ConnMaxLifetime. Options that would change what a Client does are refused: OnConnect, Limiter,
+// NewClient and ClusterSlots, and options that read from replicas. A Client ignores options for pools, buffers,
 // retries, read and write timeouts, pipelines, client-side caches, routing policies, push and maintenance
 // notifications, and CLIENT SETINFO. It speaks RESP 2, whatever Protocol is.
 //

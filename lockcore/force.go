@@ -116,8 +116,8 @@ func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelea
 	return all, nil
 }
 
-// only removes the holders that an earlier Inspection does not have. It returns the
-// identities of the others.
+// only removes the attempts of holders that an earlier Inspection does not have. It returns the identities of the
+// holders that remain.
 func (seen *inspected) only(before Inspection) (identities []string) {
 	var attempts []string
 	for i, h := range seen.Holders {

@@ -81,7 +81,7 @@ func (c *Client) inspectQuorum(ctx context.Context, q *lock.Quorum, name string)
 	if answered < quorum.Majority(len(views)) {
 		return seen, q.Shortage(request, refused)
 	}
-	for _, same := range holders {
+	for _, same := range holders { // the same lease, as several servers have it
 		if len(same) < quorum.Majority(len(views)) {
 			continue
 		}

@@ -50,9 +50,8 @@ func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
 // A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
 // waiters, and the first waiter of each process among the first 32, send one per TTL.
 //
-// Lock also waits while no server can be reached, or while the server refuses only for now, as it
-// does while it loads its data, in a failover, or because of Config.LockDelay. Give ctx a deadline,
-// or set LeaseConfig.Wait.
+// Lock also waits while no server can be reached, while the server loads its data, during a failover, and during
+// Config.LockDelay. To limit the wait, give ctx a deadline or set LeaseConfig.Wait.
 // Lock returns other errors at once, for example a wrong password. In the queue, it waits while
 // the server lacks memory or replicas.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, "lock") }
@@ -61,7 +60,7 @@ func (m *Mutex) lock(ctx context.Context, op string) (*Lease, error) {
 	return m.leaseOf(op)(m.name.Lock(ctx, m.kind))
 }
 
-// leaseOf returns a function that turns the result of an operation into types of this package.
+// leaseOf returns a function that turns a result of internal/lock into types of this package. op is for the error.
 func (m *Mutex) leaseOf(op string) func(*lock.Lease, *lock.Held, error) (*Lease, error) {
 	return func(held *lock.Lease, other *lock.Held, err error) (*Lease, error) {
 		if held != nil {

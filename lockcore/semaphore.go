@@ -15,17 +15,18 @@ import (
 // slot only: a check by name would refuse all leases but the newest one.
 //
 // The size n is stored with the name: the first grant stores it, and it is forgotten a week after the last grant or
-// renewal. Replicas that give another n, as during a rollout, use the stored size, and log that once. Resize changes it.
+// renewal. Replicas that give another n, as during a rollout, use the stored size, and log that once. Resize changes
+// it.
 //
 // A Semaphore has no state of its own and is safe for concurrent use.
 type Semaphore struct{ slots *Mutex }
 
-// maxSlots bounds the work of one script.
+// maxSlots is the greatest size, as a script takes longer with more slots.
 const maxSlots = 1000
 
 // Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The name follows
-// the rules of Client.Mutex, and is of one kind. Semaphore sends nothing. The error is a *noonlock.ConfigError, also for a
-// Client of a quorum: a majority of the servers does not bound the number of leases.
+// the rules of Client.Mutex, and is of one kind. Semaphore sends nothing. The error is a *noonlock.ConfigError, also
+// for a Client of a quorum: a majority of the servers does not bound the number of leases.
 func (c *Client) Semaphore(name string, n int, cfg LeaseConfig) (*Semaphore, error) {
 	if err := checkSize(n); err != nil {
 		return nil, err

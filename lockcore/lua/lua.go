@@ -1,4 +1,4 @@
-// Package lua contains the scripts of mutexes, of locks with owners and of their queue. An owner is a holder of a
+// Package lua contains the scripts of mutexes, of locks with owners, and of their queue. A lock with owners is a
 // ReentrantMutex, an RWMutex or a Semaphore.
 //
 // Each file mutex_*.lua and owned_*.lua is one request. Its header lists the keys, the arguments, the answers, and why

@@ -1,4 +1,5 @@
 -- mutex_acquire: acquire the lock, join the queue, or check whether the lock is free.
+-- internal/lock sends it (kind.go) for Lock, TryLock and each check of a waiter.
 --
 -- KEYS[1] lock    string, the holder's attempt; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -15,8 +16,8 @@
 -- ARGV[4] keep    ms, TTL of the token counter after a grant; absent: the counter keeps its TTL
 --
 -- Returns token                 held by me for ttl from now
---         {2, left ms, place, holder}  near the head: check when the lock ends.
---                               Not only the first, as it may die with the holder
+--         {2, left ms, place, holder}  near the head: check when the lock ends. Several waiters
+--                               get this, as the first one may die with the holder
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by another, not in the queue (try)
 --         {5}                   no longer in the queue (look): join again
@@ -24,17 +25,20 @@
 --         {7}                   the name is of another kind of lock, see part_queue.lua
 -- left: -1 if the lock has no TTL (another program wrote it); -2, and no holder, if it
 -- is free but has more dead waiters than one call removes: send the request again.
+-- place: my score in the queue, for a later ARGV[3].
 --
 -- Twice is safe: an attempt that holds the lock gets the same token again, and the
--- full ttl. Without that, the lease of a client whose first reply was lost would
--- outlive the lock. An attempt in the queue keeps its place, or joins again to get {7} again.
+-- full ttl. If the second run did not extend the lock, a client whose first reply was lost
+-- would believe in its lease for too long. An attempt in the queue keeps its place. An attempt
+-- that got {7} joins again, and gets {7} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep = ARGV[1], ARGV[2], ARGV[4] or false
 
 --@include clock
 --@include token
 
--- Any mode but 'look'. A comparison of texts takes less time than string.sub.
+-- A free lock without a queue is granted in any mode but 'look': then the queue was lost, and {5} makes the attempt
+-- join again. A comparison of texts takes less time than string.sub.
 local keys = (ARGV[3] < 'look' or ARGV[3] > 'try') and redis.call('EXISTS', lock, queue, tomb)
 if keys == 0 then
   local token = next_token(fence, keep)
@@ -87,7 +91,7 @@ if not holder then
   holder = redis.call('GET', lock)
   served = holder
 else
-  -- With a dead head no waiter would check when the lock ends.
+  -- Remove dead waiters from the head, and notify the new head: otherwise, no waiter may check when the lock ends.
   local head = first
   for _ = 1, 100 do
     if not head or head == me or alive(seen, head, process_of(head) or '', now) then

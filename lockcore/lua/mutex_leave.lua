@@ -1,12 +1,13 @@
--- mutex_leave: release the lock, or leave the queue, and grant a free lock to the next.
+-- mutex_leave: release the lock, or leave the queue, and grant a free lock to the next waiter.
+-- internal/lock sends it (kind.go) for Unlock and for an abandoned attempt.
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
---                 arrive later; absent: none can
--- KEYS[6] record  hash of an election, with KEYS[5]: its end is written there if nobody is granted the lock
+--                 arrive later; absent: no such request is under way
+-- KEYS[6] record  hash of an election, with KEYS[5]: the end of the leader is written there if the lock stays free
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>', in one argument, as it is only for a queue.
 --                 keep: ms, TTL of the token counter after a grant.
@@ -16,14 +17,16 @@
 -- ARGV[4] news    channel of messages about the record, with KEYS[6]
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
--- the lock, or there is more to do, that number is in a list: {number, check}. Send the
--- request again in check ms. It finds a grant that was not confirmed.
+-- the lock, or there is more to do, the number is in a list: {number, check}. Then send the
+-- request again in check ms: it serves the next waiter if the grant was not confirmed.
 --
 -- Twice is safe: the second time nothing is mine, and the next waiter is granted
 -- the lock only while it is free. The DEL comes first, so that it works while
--- the server is out of memory. The record may describe an earlier leader, if this attempt held the lock and did
--- not begin to lead. If it did not hold the lock, only a record of this attempt is ended: another leader may have
--- died, and its record shows that.
+-- the server is out of memory.
+--
+-- If this attempt held the lock, any record is ended: it is of this attempt, or of an earlier leader if this attempt
+-- did not begin to lead. Otherwise only a record of this attempt is ended: the record of a leader that died must
+-- still show that.
 local lock, queue = KEYS[1], KEYS[3]
 local me, tomb = ARGV[1], ARGV[3] or '0'
 local released = 0
@@ -31,7 +34,7 @@ if redis.pcall('GET', lock) == me then
   redis.call('DEL', lock)
   released = 1
 end
-if not KEYS[6] and redis.call('EXISTS', queue) == 0 then -- which takes less time than the query that follows
+if not KEYS[6] and redis.call('EXISTS', queue) == 0 then -- EXISTS takes less time than the ZRANGE below
   if tomb ~= '0' then
     redis.call('SET', KEYS[5], '1', 'PX', tomb)
   end

@@ -1,8 +1,7 @@
--- mutex_renew: extend a lock that is still held by this attempt.
+-- mutex_renew: extend a lock that is still held by this attempt. internal/lock sends it (kind.go) in batches.
 --
 -- KEYS[1] lock    string, the holder's attempt
--- KEYS[2] fence   string, the counter of fencing tokens; absent: it need not be extended yet. A key of another
---                 type is not ours
+-- KEYS[2] fence   string, the counter of fencing tokens; absent: it need not be extended yet
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
 -- ARGV[3] keep    ms, TTL of the token counter after a grant, with KEYS[2]
@@ -14,7 +13,8 @@
 local holder = redis.pcall('GET', KEYS[1])
 if holder == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  -- Inspect reads the token there. Never shorten: a counter ahead of the clock has more.
+  -- The counter must not expire before the lock, as Inspect reads the token there. Its TTL is never shortened: a
+  -- counter ahead of the clock has a longer one. A key of another type is not ours.
   if ARGV[3] and type(redis.pcall('GET', KEYS[2])) == 'string' and redis.call('PTTL', KEYS[2]) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[2], ARGV[3])
   end

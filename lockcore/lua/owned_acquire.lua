@@ -1,5 +1,5 @@
--- owned_acquire: acquire a lock with owners for one of them, or a slot of a Semaphore, join the
--- queue, or check whether the lock is free.
+-- owned_acquire: acquire a lock with owners for one owner, or a slot of a Semaphore, join the
+-- queue, or check whether the lock is free. internal/lock sends it (kind.go), as mutex_acquire.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -18,12 +18,12 @@
 -- ARGV[5] extends the attempt whose token I keep: an attempt of my owner with a valid lease, unless
 --                 it reads and I write; '' for my own entry; '-' for no attempt. To write, I keep
 --                 the token only if no later token was given. Otherwise I get a new
---                 token. So an entry that nobody holds any more gives its token to nobody
+--                 token
 -- ARGV[6] size    of a Semaphore, where none is stored
 --
 -- Returns token                 held by me for ttl from now
---         {9, token, slot, size}  the same of a Semaphore; slot -1: the server stood still, and
---                               the entry has ended
+--         {9, token, slot, size}  the same of a Semaphore. slot -1: the server stood still, and
+--                               the entry has ended meanwhile
 --         {2, left ms, place, holder}  near the head: check when the lock ends
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by others, not in the queue (try)
@@ -32,16 +32,16 @@
 --         {7}                   the name is of another kind of lock, see part_queue.lua
 --         {8}                   my owner reads and is not the only reader: it can never
 --                               write by waiting
--- left: until the head of the queue may have the lock if no lease is renewed, and for 'try'
--- until the lock expires, or the first entry of a Semaphore; -1 if it has no TTL (another program wrote it); -2 if the queue
--- has more dead waiters than one call removes: send the request again. holder: the attempt
--- that writes, or else the reading one whose entry ends last; '' if there is none.
+-- left: ms until the head of the queue gets the lock if no lease is renewed. For 'try': until the lock, or the first
+-- entry of a Semaphore, expires. -1 if the lock has no TTL (another program wrote it). -2 if the queue has more dead
+-- waiters than one call removes: send the request again. holder: the attempt that writes, otherwise the attempt whose
+-- entry ends last; '' without entries.
 --
 -- An owner that has an entry does not queue, because it would wait for itself.
 --
 -- Twice is safe: an attempt with an entry gets the same token again, or a later one, and
 -- the entry is extended to the full ttl. An attempt in the queue keeps its
--- place. An attempt that got {7} or {8} is no longer queued. It joins again to get that again.
+-- place. An attempt that got {7} or {8} is no longer queued: it joins again, and gets the same reply.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep, extends = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
@@ -54,8 +54,8 @@ local mode, owner = parts_of(me)
 local stored = mode == 'p' and size_of(redis.call('GET', KEYS[6]))
 size = stored or tonumber(ARGV[6])
 
--- granted returns the reply to a grant, which keeps the size. It is stored after other writes, which work while the
--- server is out of memory if the request is a repeated one.
+-- granted returns the reply to a grant. It stores the size of a Semaphore, which is kept for a week after each grant.
+-- This comes last: the writes of a repeated request work while the server is out of memory, and SET does not.
 local function granted(token, slot)
   if mode ~= 'p' then
     return token
@@ -91,8 +91,8 @@ if not s then
   return {7}
 end
 
--- token_of_mine returns the token that my entry keeps or gets. Tokens do not order reads, so a
--- reader may keep one although others have got later ones.
+-- token_of_mine returns the token of my entry: see ARGV[5]. Tokens do not order reads, so a reader may keep its token
+-- although others have got later tokens.
 local function token_of_mine()
   local token = extends ~= '-' and s.token
   if #extends > 1 then

@@ -1,4 +1,4 @@
--- owned_downgrade: turn a write entry into a read entry, without a gap.
+-- owned_downgrade: turn a write entry into a read entry, without a gap. internal/lock sends it for RWMutex.Downgrade.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -28,7 +28,7 @@ local s = read(lock, look(lock, owner, me), now, me)
 if not s or not s.mine then
   return 0
 end
-redis.call('PEXPIREAT', lock, whole(s.ends)) -- first, see extend
+redis.call('PEXPIREAT', lock, whole(s.ends)) -- the TTL comes first, for the reason in extend
 redis.call('ZADD', lock, 'XX', score_of('r', s.mine), me)
 serve(lock, fence, ARGV[2], queue, seen, false, 0, now, redis.call('ZRANGE', queue, '0', '0')[1])
 return 1

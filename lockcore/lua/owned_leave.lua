@@ -1,11 +1,11 @@
--- owned_leave: remove an entry, or leave the queue, and grant the lock to the next.
+-- owned_leave: remove an entry, or leave the queue, and grant the lock to the next waiters.
+-- internal/lock sends it (kind.go), as mutex_leave.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
--- KEYS[5] tomb    string, written to refuse requests of this attempt that arrive later; may be
---                 absent if ARGV[3] is
+-- KEYS[5] tomb    string, written with ARGV[3] to refuse requests of this attempt that arrive later
 -- KEYS[6] size    string, of a Semaphore, see owned_acquire
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>'. keep: ms, TTL of the token counter after a grant.
@@ -15,8 +15,8 @@
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
--- If a waiter was granted an entry, or there is more to do, that number is in a list: {number, check}. Send the
--- request again in check ms. It finds a grant that was not confirmed.
+-- If a waiter was granted an entry, or there is more to do, the number is in a list: {number, check}. Then send
+-- the request again in check ms: it serves the next waiters if a grant was not confirmed.
 --
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
@@ -63,7 +63,7 @@ if ARGV[3] then
 end
 local check
 if first and s then
-  -- The head of a Semaphore without a size is notified, and serves with its own.
+  -- If the size of a Semaphore is lost, the head is notified: its next request has a size.
   local known = (mode ~= 'p' or size > 0) and not shorter and first
   local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, known)
   check = stop < 0 and 0 or time

@@ -1,4 +1,4 @@
--- owned_renew: extend an entry that this attempt still has.
+-- owned_renew: extend an entry that this attempt still has. internal/lock sends it (kind.go) in batches.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] size    string, of a Semaphore; absent: it need not be extended yet

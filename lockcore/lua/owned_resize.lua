@@ -1,11 +1,12 @@
--- owned_resize: change how many leases a Semaphore may have, and serve its queue.
+-- owned_resize: change how many leases a Semaphore may have, and serve its queue. internal/lock sends it for
+-- Semaphore.Resize.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] size    string, how many entries there may be
--- ARGV[1] size    the new one
+-- ARGV[1] size    the new size
 -- ARGV[2] keep    ms, TTL of the token counter after a grant
 -- ARGV[3] channels  the prefix of the channels of processes
 --

@@ -1,18 +1,19 @@
 -- A lock with owners, an RWMutex or a ReentrantMutex, or a Semaphore. It is one sorted set, `lock`, so that no part
--- of it can be lost without the rest. Each step costs the same for one entry as for thousands. The members are:
+-- of it can be lost without the rest. Each step costs the same for one entry as for thousands. The members and
+-- their scores are:
 --
 --   <attempt>   the entry of an attempt. Its score is its end (ms, server clock), plus
 --               WRITES if it writes. An entry ends without a request.
---   n:<owner>   COUNT plus the number of the owner's entries, including entries that have ended
---               and were not swept yet
---   t:<attempt> the token of the entry, negative
---   ns1         COUNT: the kind of lock; np1 for a Semaphore
+--   n:<owner>   COUNT plus the number of the owner's entries. An entry that has ended counts until
+--               it is removed
+--   t:<attempt> minus the token of the entry
+--   ns1         COUNT. The member tells the kind of lock: ns1, or np1 for a Semaphore
 --   s:<attempt> of a Semaphore: SLOT plus the number of the entry's slot
 --
 -- Only one owner writes at a time, and all entries are then its own. The entries of a Semaphore have the mode p
 -- and one owner, `-`. There are at most `size` of them. A slot has one entry at a time. The key expires with
--- the last entry. That time is read from the scores. PTTL and TIME read the clock one after
--- the other, so their sum would be too early.
+-- the last entry. A script reads that time from the scores: PTTL and TIME read the clock one
+-- after the other, so their sum would be too early.
 --
 -- An attempt is `<tag>:<process>.<number>.<mode w|r|p>/<owner> <identity>`. All scores are integers below 2^53, which
 -- doubles represent exactly. A script sets `tag`, the kind of its attempt, and for a Semaphore `size`.
@@ -27,7 +28,7 @@ local FROM_SLOT = '6755399441055744'
 -- How long (ms) the size is kept after a grant or a renewal.
 local WEEK = '604800000'
 
--- size_of returns the size of a Semaphore in the reply to GET, or nil or false if there is none or it is damaged.
+-- size_of returns the size of a Semaphore in the reply to GET; nil or false without a valid size.
 local function size_of(reply)
   return type(reply) == 'string' and string.find(reply, '^[1-9]%d?%d?%d?$') and tonumber(reply)
 end
@@ -51,7 +52,7 @@ local function score_of(mode, till)
   return whole(mode == 'w' and WRITES + till or till)
 end
 
--- has_one reports whether a lock has only one entry, which has a mode.
+-- has_one reports whether a lock has only one entry. mode is the mode of that entry.
 local function has_one(lock, mode)
   return redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4)
 end

@@ -1,10 +1,10 @@
--- advance grants a free mutex to the first waiter that is alive. Call it only while the lock is free. It
--- returns the token if that waiter is `me`, {7} if that waiter is of another kind, which is notified to check, and nil
--- otherwise, and then in how many ms the caller should check the lock again: when a grant ends that it has
--- made, 0 if there are more waiters to skip, nil if there is nothing to check. A waiter that has lapsed is dropped,
--- and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a call.
--- One call passes 1000 waiters at most, some milliseconds; the next check continues.
--- head, behind: the first two of the queue, if the caller knows them.
+-- advance grants a free mutex to the first waiter that is alive. Call it only while the lock is free. It returns two
+-- values. The first is the token if that waiter is `me`, {7} if the waiter is of another kind, otherwise nil. A waiter
+-- of another kind is notified to check. The second is in how many ms the caller should check the lock again: when the
+-- new grant ends, 0 if there are more waiters to skip, nil without a need to check. A waiter that has lapsed is
+-- dropped, and joins again if it is alive. All waiters of a process that did not confirm a grant or answer a call are
+-- dropped, too. One call skips at most 1000 waiters, which takes some milliseconds; the next check continues.
+-- head, behind: the first two of the queue, if the caller knows them. It needs the parts token, note and queue.
 local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behind)
   for _ = 1, 1000 do
     if not head then

@@ -13,7 +13,7 @@ end
 
 -- clear_note deletes the note on the process of an attempt, which has sent a request.
 local function clear_note(seen, attempt)
-  if notes_of(seen) == '' then -- which takes less time than the search that follows
+  if notes_of(seen) == '' then -- this takes less time than gsub
     return
   end
   local rest, found = string.gsub(noted, process_of(attempt) .. ' %-?%d+\n', '')

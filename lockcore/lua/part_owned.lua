@@ -1,4 +1,4 @@
--- The state of a lock with owners: see part_entry.lua.
+-- The state of a lock with owners. It needs part_entry.lua, which describes the key.
 
 -- last returns the entry that ends last, among the entries with scores in a range, and its end.
 local function last(lock, from, below)
@@ -6,9 +6,9 @@ local function last(lock, from, below)
   return got[1], got[2] and end_of(got[2])
 end
 
--- look returns the state of a lock for an owner and one of its attempts, including ended
--- entries: {owner, count, mine, mode and token (the end, the mode and the token of the
--- attempt's entry), there (the lock exists)}. nil: the key is not of this kind.
+-- look returns the state of a lock for an owner and one of its attempts, nil if the key is of another kind. The state
+-- has the fields owner, count (the owner's entries, including ended ones), there (the lock exists), and of the
+-- attempt's entry: mine (its end), mode and token.
 local function look(lock, owner, attempt)
   local got = redis.pcall('ZMSCORE', lock, tag, 'n:' .. owner, attempt, 't:' .. attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
@@ -22,7 +22,7 @@ local function look(lock, owner, attempt)
   local s = {owner = owner, count = got[2] and tonumber(got[2]) - COUNT or 0, swept = true, there = true}
   if got[3] then
     s.mine, s.token = end_of(got[3]), whole(-tonumber(got[4]))
-    s.mode = tonumber(got[3]) >= WRITES and 'w' or 'r' -- it may have been downgraded
+    s.mode = tonumber(got[3]) >= WRITES and 'w' or 'r' -- after a downgrade, not the mode in the attempt
   end
   return s
 end
@@ -41,7 +41,8 @@ local function survey(lock, s)
 end
 
 -- free_slot returns the lowest free slot as a score, and the member of an entry that has it; nothing if there are
--- no slots. All slots below `low` are taken. Often there is no gap, which the first count shows.
+-- no slots. Often, the n entries have the slots below n, which the first count shows. Otherwise, a binary
+-- search finds the greatest `low` below which all slots are taken.
 local function free_slot(lock, mode, attempt)
   if mode == 'p' then
     local low = redis.call('ZCOUNT', lock, FROM_SLOT, '+inf')

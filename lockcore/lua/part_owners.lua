@@ -1,5 +1,5 @@
--- sweep removes entries that have ended, at most 1000 of each mode. It returns whether no ended entry is
--- left, and whether there was one.
+-- sweep removes entries that have ended, at most 1000 of each mode. It returns whether all were removed, and whether
+-- there were any.
 local function sweep(lock, s, now)
   local owners, all = {}, true
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
@@ -84,8 +84,8 @@ local function verdict(lock, s, mode, now)
   return 'in'
 end
 
--- remove deletes the attempt's entry, and lets the lock expire with the last of the others.
--- It returns whether that is earlier than before.
+-- remove deletes the attempt's entry, and lets the lock expire with the last of the other entries. It returns whether
+-- the lock now expires earlier.
 local function remove(lock, s, attempt)
   local ended, before = s.mine, s.ends
   s.mine, s.count = nil, s.count - 1
@@ -124,14 +124,17 @@ local function enter(lock, s, mode, attempt, token, till)
   end
 end
 
--- serve grants the lock to the head of the queue, and to those behind it that may hold it together with the head. It
--- returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is renewed, 0 if the
--- queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the code that refuses `me`,
--- if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter that has lapsed is
--- removed, and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a
--- call. A reader that wants to write beside others is removed, too: it is notified to check, and is then refused. A
--- waiter for a mutex keeps a free lock, and is notified to check. Otherwise it is removed. known: the head that
--- already has a timer. Another head is notified.
+-- serve grants the lock to the head of the queue, and to the waiters behind it that may hold it together with the
+-- head. It returns four values:
+--   token    if `me` was served
+--   stop     the time (ms) at which the head's wait ends if no lease is renewed; 0: the queue is empty; -1: there is
+--            more to do, as one call skips at most 1000 waiters
+--   refused  the code that refuses `me`, or nil
+--   time     the longest time (ms) for which another waiter was granted the lock, or nil
+-- A waiter that has lapsed is removed, and joins again if it is alive. All waiters of a process that did not confirm a
+-- grant or answer a call are removed, too, and so is a reader that wants to write beside others: it is notified to
+-- check, and is then refused. If the head waits for a mutex, it is notified to check while the lock is free, and
+-- otherwise removed. known: the head that already has a timer. Another head is notified.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
   local token, refused, granted, time
   for _ = 1, 1000 do

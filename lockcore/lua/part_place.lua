@@ -1,4 +1,4 @@
--- The place of the caller in the queue. It needs part_queue.lua.
+-- The place of the caller in the queue. It needs part_queue.lua and part_note.lua.
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it counts as alive. It
 -- returns the score as a text. With mode 'look' and 'try' nothing is added, and the result is nil if `me` is not in the
@@ -47,14 +47,14 @@ local function near(queue, me)
   end
   local mine = process_of(me) .. '.'
   for _, attempt in ipairs(redis.call('ZRANGE', queue, '0', rank - 1)) do
-    if string.find(attempt, mine, 5, true) == 5 then -- which takes less time than process_of
+    if string.find(attempt, mine, 5, true) == 5 then -- this takes less time than process_of
       return false
     end
   end
   return true
 end
 
--- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just served another one,
+-- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just served another waiter,
 -- otherwise {3, left, place, holder}. left: ms, by default the TTL of the lock. holder: '' if the lock is free.
 local function placed(lock, queue, me, at, holder, left, served)
   local code = (served or near(queue, me)) and 2 or 3

@@ -1,15 +1,15 @@
 -- The queue of a name: `queue` orders the attempts, and `seen` contains the time (ms, server clock) up to which
--- each one counts as alive. The field `!` of `seen` has notes, one a line: `<process> <until>` for the last
--- processes that were granted the lock and have sent no request since. If <until> (ms) has passed, the process
--- is frozen or dead, with all its waiters. `<process> -<until>` is the same for a process that was called, and
--- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>`.
+-- each attempt counts as alive. The field `!` of `seen` has one note a line, `<process> <until>`, for a process that
+-- was granted the lock and has sent no request since. If <until> (ms) has passed, the process is frozen or dead, with
+-- all its waiters. `<process> -<until>` is for a process that was called, that is asked to send a request, and for a
+-- lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>`.
 -- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. Messages are
 -- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds
 -- share one queue. A name has the kind of its holder, or the kind of the first waiter that is alive. Attempts
 -- of other kinds are refused, waiters at their next check.
 
--- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
--- process must answer a call.
+-- How long (ms) a grant lasts if the waiter does not confirm it, and how long (ms) a process
+-- has to answer a call.
 local GRANT, CALL = 1000, 250
 
 -- notify publishes to the process of an attempt. pcall: the script must continue if an ACL forbids PUBLISH.
@@ -98,7 +98,8 @@ local function note_grant(lock, queue, seen, process, me, now)
   return (before == '-' and till or ends) - now
 end
 
--- yield refuses `me`, as the head is of another kind, and calls its process, which must send a request within GRANT.
+-- yield removes `me` from the queue, as the head is of another kind. It calls the process of the head, which must send
+-- a request within GRANT.
 local function yield(lock, queue, seen, head, process, me, now)
   notify(lock, process, head, 'l', '')
   local notes = notes_of(seen)
