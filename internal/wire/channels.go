@@ -7,15 +7,15 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-const testMessage = "s"
+const testMessage = "s" // of a selfTest
 
-// A channel carries messages to this process, or to its watches.
+// A channel is one pub/sub channel of a Subscription. It carries messages to this process, or to its watches.
 type channel struct {
 	listeners int    // users of the messages to this process
 	about     string // name that these messages concern; "" means all names
 	watches   map[*func(message string)]struct{}
 
-	sent      *conn.Conn // connection that got the last subscribe command
+	sent      *conn.Conn // connection on which the last subscribe command was sent
 	confirmed *conn.Conn // connection whose server has confirmed the channel
 }
 
@@ -23,7 +23,7 @@ func newChannel() *channel { return &channel{watches: map[*func(string)]struct{}
 
 func (ch *channel) used() bool { return ch.listeners > 0 || len(ch.watches) > 0 }
 
-// channels are the channels of a Subscription. An unused channel stays until its unsubscribe command is sent.
+// channels are the state of a Subscription. An unused channel stays until its unsubscribe command is sent.
 type channels struct {
 	cfg    Config
 	ctx    context.Context // ends all waits
@@ -53,7 +53,8 @@ func newChannels(failed func(), cfg Config) *channels {
 	return s
 }
 
-// change changes the use of a channel. While there is a connection, unsent removes an unused channel.
+// change changes the use of a channel, with a function. Without a connection, it removes a channel that is unused then.
+// Otherwise, unsent removes it.
 func (s *channels) change(name string, change func(*channel)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *channels) receive(value any) (text string, own bool) {
 	case "subscribe", "ssubscribe":
 		s.confirm(ch)
 	case "sunsubscribe":
-		if ch.confirmed == s.current { // the slot has moved. Otherwise, the last user has stopped
+		if ch.confirmed == s.current { // the channel is in use, so the server ended it: the slot has moved
 			ch.confirmed = nil
 			s.failed()
 		}
@@ -162,8 +163,8 @@ func (s *channels) receive(value any) (text string, own bool) {
 	return "", false
 }
 
-// confirm records that the server has confirmed a channel. Messages may have been missed before that, so each
-// confirmation causes checks. The caller holds mu.
+// confirm records that the server has confirmed a channel. Before that, messages may have been missed, so each
+// confirmation makes the callers check. The caller holds mu.
 func (s *channels) confirm(ch *channel) {
 	ch.confirmed = s.current
 	for nudge := range ch.watches {

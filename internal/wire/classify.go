@@ -47,7 +47,7 @@ func VerdictOf(err error) (v Verdict) {
 	}
 	few, _ := errors.AsType[*NoQuorumError](err)
 	refused, unsent := IsRefused(err), is[*conn.UnsentError](err)
-	var passes, exhausted, lasting bool // kinds of causes
+	var passes, exhausted, lasting bool // the cause ends soon; with more memory or replicas; by an operator
 	if refused {
 		// The server has done nothing: it refuses every request for now, or the first write of a script.
 		passes = is[*movedError](err) ||

@@ -8,12 +8,13 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
+// connections are the connections of a Server.
 type connections struct {
 	cfg      Config
 	calls    *conn.Line
 	renewals *conn.Line
-	large    *conn.Line  // requests with large answers
-	idle     *time.Timer // closes the connection of large
+	large    *conn.Line  // for requests with large answers
+	idle     *time.Timer // closes the connection of large after largeIdle
 	messages *Subscription
 
 	mu         sync.Mutex
@@ -32,7 +33,7 @@ const (
 
 func (c *connections) lines() []*conn.Line { return []*conn.Line{c.calls, c.renewals, c.large} }
 
-// retire takes the connections for requests out of use that were made until a time.
+// retire takes the connections for requests out of use, if they were made until a time.
 func (c *connections) retire(end time.Duration) {
 	for _, l := range c.lines() {
 		l.Retire(end)
@@ -40,7 +41,7 @@ func (c *connections) retire(end time.Duration) {
 }
 
 // Replace replaces the connections that were made until a time, because the address may lead to another server now.
-// That may not help, so the pauses between replacements grow. Replace returns false if a pause keeps the connections.
+// That may not help, so the pauses between replacements grow. During a pause, Replace returns false and does nothing.
 func (c *connections) Replace(end time.Duration) bool {
 	now := c.calls.Now()
 	c.mu.Lock()

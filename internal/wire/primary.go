@@ -9,8 +9,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A primaryWatch notices that the Sentinels name another primary. Connections do not show this: after a planned failover,
-// the former primary accepts writes for about ten seconds, until a Sentinel reconfigures it.
+// A primaryWatch notices for a Server that the Sentinels name another primary. Connections do not show this: after a
+// planned failover, the former primary accepts writes for about ten seconds, until a Sentinel reconfigures it.
 //
 // A check asks Config.Sentinels. While the Client holds a lease, there is one check per second. A grant waits for a
 // check that began at most a second ago. A Client that only waits for leases checks when it tries to get one. A failed
@@ -26,7 +26,7 @@ type primaryWatch struct {
 	running   bool          // a goroutine checks once a second
 	granted   bool          // a lease was granted since the last call of Config.Holds
 	checking  chan struct{} // closed at the end of the current check, nil without a check
-	checkedAt time.Duration // beginning of the last ended check
+	checkedAt time.Duration // time when the last completed check began
 	primary   string        // address from the last check, empty before the first
 	moves     int           // number of moves to another primary
 }
@@ -119,8 +119,8 @@ func (w *primaryWatch) beginCheck() <-chan struct{} {
 	return w.checking
 }
 
-// confirm returns an error if the connections have moved since there were a number of moves. It waits for a recent
-// check until ctx ends or the timeout has passed: Sentinels that do not answer delay a grant, and do not prevent it.
+// confirm returns an error if the number of moves has changed since refresh returned it. It waits for a recent check
+// until ctx ends or the timeout has passed: Sentinels that do not answer delay a grant, but do not prevent it.
 func (w *primaryWatch) confirm(ctx context.Context, moves int, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -160,7 +160,7 @@ func (w *primaryWatch) check() {
 	}()
 	_, addrs, err := w.connections.cfg.Sentinels.Primary(w.ctx)
 	if err != nil {
-		began = w.now() // it may have taken long, and is not repeated at once
+		began = w.now() // so that a check that took long is not repeated at once
 		return
 	}
 	found := addrs[0]

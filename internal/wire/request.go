@@ -16,9 +16,9 @@ type Request struct {
 	script *Script // nil unless the script is called by its SHA
 	large  bool
 
-	granted func(answer any) bool // meaning of an answer, see Granting
+	granted func(answer any) bool // reports whether the answer is a grant, see Granting
 
-	Attached any // data of package several
+	Attached any // data of package several, which Server does not use
 }
 
 // anyCommand runs the command in its arguments, so that the reply repeats the id. A refusal names the command.
@@ -33,7 +33,8 @@ func Command(args ...any) Request {
 	return Request{name: fmt.Sprint(args[0]), Command: conn.Command{Args: append([]any{"eval", anyCommand, 0}, args...), Named: true}}
 }
 
-// On returns a Command for the server of a key or a sharded channel, which is also among the arguments.
+// On returns the request as a script call with a key, so that a cluster accepts it at the server of that key or sharded
+// channel. The key stays among the arguments of the command.
 func (r Request) On(key any) Request {
 	r.Args = slices.Insert(slices.Clone(r.Args), 3, key)
 	r.Args[2] = 1

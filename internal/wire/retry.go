@@ -14,8 +14,8 @@ type Retry struct {
 	deadline time.Time     // optional end of all tries
 	stop     <-chan struct{}
 	pauses   retry.Backoff // nil before the first pause
-	cut      bool          // deadline has shortened the last try
-	cause    error         // error of the last try with enough time to connect
+	cut      bool          // the timeout of the last try was shorter than each, because of deadline
+	cause    error         // error of the last try that had enough time to connect
 }
 
 // NewRetry returns a Retry. each limits one try, and within limits all tries together; 0 means no limit. The Retry also
@@ -38,8 +38,9 @@ func (r *Retry) Timeout() time.Duration {
 	return left
 }
 
-// Do calls try until it succeeds, mayRetry returns false for its error, or the Retry or ctx ends. The error of the last
-// try is joined with the reason of the end, and with ErrUnknown if an earlier try was not answered.
+// Do calls try until it succeeds, mayRetry returns false for its error, or the Retry or ctx ends. Do then returns the
+// error of the last try. It is joined with the reason of the end, and with ErrUnknown if an earlier try was not
+// answered.
 func (r *Retry) Do(ctx context.Context, mayRetry func(error) bool, try func() error) error {
 	unknown := false
 	for {

@@ -28,8 +28,8 @@ func (s *Server) ask(ctx context.Context, scan Scan, request Request) (answer an
 	return answer, failure, err
 }
 
-// refuseShard returns an error if the server has only some names of a cluster: a list would lack the others. A server
-// that refuses the question counts as one with all names.
+// refuseShard returns an error if the server has only some names of a cluster: a list would lack the other names. A
+// server that refuses the question is taken for a server with all names.
 func (s *Server) refuseShard(ctx context.Context, scan Scan) error {
 	if s.cfg.Sharded || s.whole.Load() {
 		return nil

@@ -22,7 +22,7 @@ type Script struct {
 	Name    string
 	source  string
 	sent    string  // source with the code of Naming
-	sha     any     // SHA-1 of sent, as an argument of a command
+	sha     any     // SHA-1 of sent; a string, stored as an argument of a command
 	sharded *Script // variant for a cluster, with sharded messages
 
 	commands []string
@@ -49,13 +49,13 @@ return {request, a}`
 }
 
 func newScript(name, source string) *Script {
-	one := func(source string) *Script {
+	variant := func(source string) *Script {
 		sent := Naming(source)
 		sum := sha1.Sum([]byte(sent)) //nolint:gosec // see the import
 		return &Script{Name: name, source: source, sent: sent, sha: hex.EncodeToString(sum[:])}
 	}
-	s := one(source)
-	s.sharded = one(Sharded(source))
+	s := variant(source)
+	s.sharded = variant(Sharded(source))
 	for _, found := range commandCall.FindAllStringSubmatch(source, -1) {
 		s.commands = append(s.commands, found[1])
 	}

@@ -18,8 +18,8 @@ import (
 
 // Sentinels name the primary: https://redis.io/docs/latest/develop/reference/sentinel-clients/. All are asked at once,
 // each on one connection, which is kept. So a silent Sentinel stops nothing. Each failover has a greater epoch than the
-// one before, and the newest answer counts. So a Sentinel that was cut off does not mislead. Without epochs, a majority
-// of the answers counts.
+// failover before, and the answer with the greatest epoch counts, because a Sentinel that was cut off names an old
+// primary. Without epochs, a majority of the answers counts.
 //
 // # Failures
 //
@@ -106,7 +106,7 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 			dated = dated && v.Epoch >= 0
 		}
 	}
-	newer := func(v, than View) bool {
+	newer := func(v, than View) bool { // with epochs, votes only decide between equal epochs
 		byEpoch, byVotes := cmp.Compare(v.Epoch, than.Epoch), cmp.Compare(votes[v.Primary], votes[than.Primary])
 		if !dated {
 			return cmp.Or(byVotes, byEpoch) > 0
@@ -144,7 +144,8 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 	return views, []string{newest.Primary}, nil
 }
 
-// noPrimary returns the error if no Sentinel has named a primary. It is permanent if the error of each Sentinel is.
+// noPrimary returns the error if no Sentinel has named a primary. The error is permanent if all errors of the Sentinels
+// are.
 func noPrimary(views []View) error {
 	var all []string
 	var last error

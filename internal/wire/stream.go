@@ -12,7 +12,7 @@ import (
 type sources struct{ sent sync.Map }
 
 // command returns the command of a request. The first call of a script has its source, so that no lease waits for
-// another round trip. So does the repetition of a call whose script the server lacks.
+// another round trip. If the server lacks the script (lacking), the repeated call has its source, too.
 func (s *sources) command(r Request, lacking bool) (c conn.Command, hasSource bool) {
 	if r.script == nil {
 		return r.Command, false
@@ -40,7 +40,7 @@ type stream struct {
 	node    Node
 }
 
-// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
+// Send implements Renewals. If the server lacks scripts, it sends the refused requests once more, with the sources.
 func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 	deadline, _ := ctx.Deadline()
 	if s.sharded {

@@ -36,7 +36,7 @@ type Subscription struct {
 	// channels.mu guards these.
 	started    bool                    // run was called
 	fail       context.CancelCauseFunc // closes the current connection
-	demotedAt  *conn.Conn              // connection that a demotion replaces
+	demotedAt  *conn.Conn              // connection at the last demotion, which is replaced once
 	replacedAt time.Time               // last replacement on purpose
 }
 
@@ -179,9 +179,9 @@ func (s *Subscription) transmit(ctx context.Context, c *conn.Conn) error {
 	}
 }
 
-// demoted is called when the server has refused a request as a replica does, or when another server is the primary. A
-// demotion is not reported on the subscription. The requests may use the new primary from now on and cause no other
-// refusal, so the replacement may be delayed, but is never omitted.
+// demoted is called when the server has refused a request as a replica does, or when another server is the primary. It
+// replaces the connection, because a demotion is not reported on it. The replacement may be delayed, but is never
+// omitted: the requests may use the new primary from now on, and cause no other refusal.
 func (s *Subscription) demoted() {
 	s.mu.Lock()
 	c := s.current

@@ -21,8 +21,8 @@ type Wire interface {
 	// Messages returns the messages about a name.
 	Messages(name string) Messages
 
-	// Scan searches the keys of all servers. It returns when all of them have been searched, or with the errors of the
-	// others.
+	// Scan searches the keys of all servers. The error contains the errors of the servers that were not searched to the
+	// end.
 	Scan(ctx context.Context, s Scan) error
 
 	// Close aborts unfinished requests, and ends all connections and goroutines.
@@ -31,7 +31,7 @@ type Wire interface {
 
 // Renewals are a stream of batches. The dynamic type is comparable.
 type Renewals interface {
-	// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
+	// Send sends a batch and waits for its answers until ctx ends. ctx must have a deadline.
 	Send(ctx context.Context, requests []Request) []Answer
 }
 
@@ -65,10 +65,10 @@ type Config struct {
 	Channel func(name string) string
 	Sharded bool
 
-	Sentinels *Sentinels // They name the server in place of its address. The Wire closes them.
+	Sentinels *Sentinels // name the server in place of its address; the Wire closes them
 
-	// History returns the History of a server. tag returns a name of the server: "" if it has all names, and false if
-	// it has none.
+	// History returns the History of the server at an address. tag returns a name of that server: "" if the server has
+	// all names, and false if it has no name.
 	History  func(server string, tag func() (string, bool)) History
 	Replicas int // acknowledgments that a Replicated request needs
 
@@ -90,7 +90,7 @@ type Config struct {
 	Relocated func(moved func(name string) bool)
 }
 
-// A History records what is known about the data of a server, which may have lost some.
+// A History notices that a server may have lost data, and then forbids grants for a time.
 type History interface {
 	// Check is called on each new connection for requests, before its first request. ask sends a request on it.
 	Check(ask func(Request) (any, error)) error
@@ -98,9 +98,10 @@ type History interface {
 	Refusal() error
 }
 
-// A Node is the part of a cluster that has a Server. The zero value is for a Server that has all names.
+// A Node tells a Server of a cluster its names, and receives its events. The zero value is for a Server that has all
+// names.
 type Node struct {
-	// Tag returns one of the names, and false if there is none.
+	// Tag returns one of the Server's names, and false if it has none.
 	Tag func() (string, bool)
 	// Renewed is called with each batch of renewals.
 	Renewed func(ctx context.Context, requests []Request, answers []Answer)

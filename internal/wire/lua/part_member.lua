@@ -1,3 +1,5 @@
+-- For scripts of one server of a quorum. marker: a hash with what the server knows about the quorum.
+
 -- run_id() returns a text that is new each time the server starts.
 local function run_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -5,8 +7,8 @@ end
 
 -- refusal(marker, list, ttl) returns nil if this server may grant a lock, and otherwise the answer with
 -- the reason: {8} it may have lost data, and has not been let in again; {9, list} it belongs to
--- another list of servers; {10, left ms} it grants nothing before that, because locks that
--- it has lost may still be held; {11, longest ms} the ttl is longer than the longest one.
+-- another list of servers; {10, left ms} it grants nothing for that time, because locks
+-- that it has lost may still be held; {11, longest ms} the ttl is longer than the longest one.
 -- It also returns the run id, the clock (µs), and the greatest committed token.
 local function refusal(marker, list, ttl)
   local time = redis.call('TIME')
