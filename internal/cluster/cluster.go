@@ -1,9 +1,9 @@
 // Package cluster makes one Wire of the servers of a Redis Cluster. It finds the server of a name, and follows names
 // that move. Package wire handles the failures of one server.
 //
-// It guarantees that a request is applied at most once while slots move, and that an answer does not count if the
-// server has lost the name meanwhile. It does not guarantee that a request succeeds while its slot moves: scripts are
-// then refused, and renewals follow their keys.
+// It guarantees that a request is applied at most once while slots move. If the server has lost the name before its
+// answer arrives, the answer does not count. It does not guarantee that a request succeeds while its slot moves: a
+// script is then refused. Renewals follow their keys.
 //
 //	a slot moves                     its names are at another server, and Config.Relocated is called
 //	a request, a dial or a           the slot table is refreshed
@@ -43,12 +43,12 @@ type Cluster struct {
 
 	mu           sync.Mutex
 	closed       bool
-	nodes        map[string]*wire.Server // primaries with slots, by address
-	replicas     map[string]string       // primaries of replicas, both as addresses
-	owners       [slots]*wire.Server
-	denials      map[denial]time.Duration
-	moved        bool         // a slot has moved since the last refresh
-	relocated    map[int]bool // slots that have moved since the last call of Config.Relocated
+	nodes        map[string]*wire.Server  // primaries with slots, by address
+	replicas     map[string]string        // address of the primary, by the address of the replica
+	owners       [slots]*wire.Server      // server of each slot: the slot table
+	denials      map[denial]time.Duration // times when the denied requests were sent
+	moved        bool                     // a slot has moved since the last refresh
+	relocated    map[int]bool             // slots that have moved since the last call of Config.Relocated
 	refreshing   bool
 	refreshAgain bool // a refresh was requested during the last one
 	pauses       retry.Backoff
@@ -139,8 +139,8 @@ func (c *Cluster) discard() (former []*wire.Server) {
 	return former
 }
 
-// A denial is a server's answer that it does not serve a slot. Cluster.denials contains the time when the request was
-// sent. A denial is kept until the slot has another server, or the connections of that time are replaced.
+// A denial is a server's answer that it does not serve a slot. It is kept until the slot has another server, or the
+// connections of that time are replaced.
 type denial struct {
 	by   *wire.Server
 	slot int
@@ -155,7 +155,8 @@ func (c *Cluster) deny(d denial, sent time.Duration) {
 	c.denials[d] = sent
 }
 
-// mayServe reports whether the server at an address may have a slot: its current connections have not denied that.
+// mayServe reports whether the server at an address may have a slot. After a denial, it may if its connections could be
+// replaced, because the address may lead to another server now.
 func (c *Cluster) mayServe(addr string, slot int) bool {
 	c.mu.Lock()
 	s := c.nodes[addr]
@@ -175,8 +176,8 @@ func (c *Cluster) replace(s *wire.Server, denied time.Duration) bool {
 	return true
 }
 
-// disputed returns the servers that deny a slot of theirs in the table, with the times of the denials. It deletes the
-// denials that the table confirms. ok reports whether the cluster serves requests. The caller holds mu.
+// disputed returns the servers that have denied a slot which they have in the table, with the times of the denials. It
+// deletes the denials that the table confirms. ok means that the cluster serves requests. The caller holds mu.
 func (c *Cluster) disputed(ok bool) map[*wire.Server]time.Duration {
 	disputed := map[*wire.Server]time.Duration{}
 	for d, sent := range c.denials {
@@ -197,7 +198,7 @@ func (c *Cluster) disputed(ok bool) map[*wire.Server]time.Duration {
 
 // uses are the callers of Start and Watch for all names.
 type uses struct {
-	mu  sync.Mutex // Its holder does not block.
+	mu  sync.Mutex // attach is called under it, and does not block
 	all map[*use]struct{}
 }
 

@@ -34,7 +34,7 @@ func (m messages) Start(ctx context.Context) (stop func()) {
 		if err != nil {
 			return stop
 		}
-		// A name that moves leaves the channels of its server, which wakes this goroutine.
+		// When the name moves, its channel leaves the former server. That change ends AwaitChannel.
 		moved := func() bool { return m.server() != s }
 		if !s.Subscription().AwaitChannel(ctx, m.channel(), moved) || !moved() {
 			return stop

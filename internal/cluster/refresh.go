@@ -44,8 +44,8 @@ func (c *Cluster) run() {
 	}
 }
 
-// surveyed returns the addresses to ask, in random order: first the user's addresses, which are right even if all nodes
-// have moved, and then the addresses of primaries and replicas.
+// surveyed returns the addresses to ask, at most maxAsked: first the user's addresses, which are right even if all
+// nodes have moved, and then the addresses of primaries and replicas. Both groups are in random order.
 func (c *Cluster) surveyed() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,8 @@ func (c *Cluster) surveyed() []string {
 	return all[:min(len(all), maxAsked)]
 }
 
-// install makes a view the slot table. It returns the pause before the next refresh.
+// install makes the view of a survey the slot table. After a failed survey, the table stays. install returns the pause
+// before the next refresh.
 func (c *Cluster) install(found *view, err error) (pause time.Duration) {
 	c.mu.Lock()
 	c.failure = err
@@ -149,8 +150,8 @@ func (c *Cluster) assess(err error) {
 	}
 }
 
-// refused follows a redirection and records denials. A server may deny a slot that another server says it has: it may
-// be a former server, which still has the connections to its address. The slot moves there only with new connections.
+// refused follows a redirection and records denials. If MOVED names a server that has denied the slot, the connections
+// to its address may lead to a former server. The slot then moves there only with new connections.
 func (c *Cluster) refused(from *wire.Server, sent time.Duration, err error) {
 	moved, asks := wire.HasCode(err, "MOVED"), wire.HasCode(err, "ASK")
 	if wire.HasCode(err, "CLUSTERDOWN") {

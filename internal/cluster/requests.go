@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// maxRedirects limits the servers that one request is sent to.
+// maxRedirects limits how often one request is sent.
 const maxRedirects = 5
 
 // ErrFormerServer says that an answer was ignored, because the name has moved.
@@ -110,7 +110,7 @@ func (c *Cluster) Scan(ctx context.Context, scan wire.Scan) error {
 	if servers == nil {
 		return err
 	}
-	scan.Within -= time.Since(began) // of the whole call, if no server answers
+	scan.Within -= time.Since(began) // so that the whole call ends within it, even if no server answers
 	ctx, cancel := context.WithCancel(ctx)
 	pages, left := make(chan page), make(chan struct{})
 	defer func() { // even if Found panics
@@ -157,8 +157,8 @@ func (c *Cluster) Nodes(ctx context.Context, within time.Duration) (map[string]s
 	return nodes, nil
 }
 
-// primaries refreshes the slot table, as nothing else shows that another primary has got slots, and returns the servers
-// of all slots. If a slot has no server, it also returns an error.
+// primaries returns the servers of all slots. It first refreshes the slot table, which may lack a new primary. If a
+// slot has no server, it also returns an error.
 func (c *Cluster) primaries(ctx context.Context, until time.Time) ([]*wire.Server, error) {
 	c.mu.Lock()
 	refreshed := c.refreshed

@@ -42,7 +42,7 @@ type view struct {
 	epoch     uint64 // grows with each failover and moved slot
 	ok        bool   // the node reaches most primaries
 	primaries []slotRange
-	replicas  map[string]string // primaries of replicas, both as addresses
+	replicas  map[string]string // address of the primary, by the address of the replica
 }
 
 type slotRange struct {
@@ -109,8 +109,8 @@ func readView(asked string, table, info wire.Answer) (*view, error) {
 }
 
 // nodeAddr returns the address of a node in the answer of the node at asked. A node may not know its own host, and some
-// managed services have one address for all nodes. Then the host is empty, and asked has it. A cluster on another machine
-// may report loopback addresses.
+// managed services have one address for all nodes. In both cases the host is empty, and the host of asked is right. It
+// also replaces a loopback address, which a cluster on another machine may report.
 func nodeAddr(asked string, node any) (string, error) {
 	fields, _ := node.([]any)
 	if len(fields) < 2 {

@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// viewTimeout limits a connection to a node with its answer. othersTimeout limits the other answers after the
-	// first.
+	// viewTimeout limits a question to one node, with the dial. After the first view, othersTimeout limits the wait for
+	// the other views.
 	viewTimeout   = 6 * time.Second
 	othersTimeout = 100 * time.Millisecond
 )
 
-// A surveyor asks nodes for their views. One goroutine at a time uses it.
+// A surveyor asks nodes for their views of the cluster. One goroutine at a time uses it.
 type surveyor struct {
 	opt   redis.Options         // options of each node, without an address
 	lines map[string]*conn.Line // lines of the last survey, by address
 }
 
+// survey asks the nodes at these addresses, and returns the newest view.
 func (s *surveyor) survey(ctx context.Context, asked []string) (*view, error) {
 	type result struct {
 		view *view
