@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	var err error
 	if bin, err = os.MkdirTemp("", "noonlock-chaos-bin-"); err == nil {
 		code = m.Run()
-		os.RemoveAll(bin)
+		_ = os.RemoveAll(bin)
 	}
 	os.Exit(code)
 }

@@ -87,7 +87,7 @@ func (p *proxy) serve(client *net.TCPConn) {
 
 // pump forwards one direction.
 func (p *proxy) pump(x *link, from, to *net.TCPConn, replies bool) {
-	defer to.CloseWrite()
+	defer func() { _ = to.CloseWrite() }() // it may be closed
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)

@@ -43,8 +43,10 @@ var sabotages = []sabotage{
 		// The clock of the workers is slower by less than the margin.
 		name: "no margin", rule: "two holders",
 		edits: []edit{{"internal/lease/times.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
-		both: []edit{{"internal/lease/clock_linux.go",
-			"return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)"}},
+		both: []edit{{
+			"internal/lease/clock_linux.go",
+			"return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)",
+		}},
 		kinds:  []string{history.Mutex, history.Semaphore, history.RW},
 		faults: []string{"cut off", "requests held"}, atOnce: 3,
 		shortest: 3 * time.Second, longest: 4 * time.Second,
@@ -87,15 +89,19 @@ var sabotages = []sabotage{
 	{
 		name: "partition kept after its lease", rule: "two holders",
 		edits: []edit{
-			{"internal/lock/lease.go", "Remaining() time.Duration { return l.life.Remaining() }",
+			{
+				"internal/lock/lease.go", "Remaining() time.Duration { return l.life.Remaining() }",
 				`Remaining() time.Duration {
 					if l.forPartition {
 						return max(l.life.Remaining(), l.a.terms.ttl)
 					}
 					return l.life.Remaining()
-				}`},
-			{"internal/lock/lease.go", "Err() error { return l.life.Err() }",
-				"Err() error { if l.forPartition { return nil }; return l.life.Err() }"},
+				}`,
+			},
+			{
+				"internal/lock/lease.go", "Err() error { return l.life.Err() }",
+				"Err() error { if l.forPartition { return nil }; return l.life.Err() }",
+			},
 			{"internal/lock/lease.go", "return l.life.Bind(l.withPartition(parent))", `
 				ctx, stop = l.life.Bind(l.withPartition(parent))
 				if l.forPartition {

@@ -76,7 +76,7 @@ func (top *topology) command(s *servers.RedisServer, commands ...string) {
 	defer rdb.Close()
 	for _, line := range commands {
 		var args []any
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			args = append(args, strings.Trim(word, `"`))
 		}
 		if err := rdb.Do(context.WithoutCancel(top.t.Context()), args...).Err(); err != nil {
@@ -90,6 +90,7 @@ var durable = []string{"appendonly yes", "appendfsync always", "enable-debug-com
 
 // one is one server that keeps its data.
 func one(t testing.TB, _ time.Duration) *topology {
+	t.Helper()
 	s := servers.Redis(t, durable...)
 	top := &topology{t: t, urls: []string{"redis://" + s.Addr()}, servers: []*servers.RedisServer{s}, together: 1}
 	data, backup := filepath.Join(s.Dir(), "appendonlydir"), filepath.Join(t.TempDir(), "backup")
@@ -151,6 +152,7 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 
 // sentinel is a primary with two replicas and three Sentinels.
 func sentinel(t testing.TB, delay time.Duration) *topology {
+	t.Helper()
 	conf := append(slices.Clone(durable), "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
 	primary := servers.Redis(t, conf...)
 	top := &topology{t: t, delay: delay, together: 1, servers: []*servers.RedisServer{primary}}
@@ -267,6 +269,7 @@ func (top *topology) until(what string, holds func() bool) {
 // cluster is a Redis Cluster of three primaries, each with a replica. The faults are those of the primary with the
 // mutex.
 func cluster(t testing.TB, _ time.Duration) *topology {
+	t.Helper()
 	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 5000")...)
 	top := &topology{
 		t: t, shards: 3, together: 1, servers: slices.Concat(c.Primaries, c.Replicas),
@@ -281,19 +284,24 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 		return now, next
 	}
 	slot := 0
-	owner := func() (shard int) {
+	owner := func() int {
 		rdb := admin(c.Primaries[0])
 		defer rdb.Close()
 		slot = int(rdb.ClusterKeySlot(ctx, "{orders}").Val())
-		for _, part := range rdb.ClusterSlots(ctx).Val() {
-			for i := range c.Primaries {
-				now, _ := of(i)
-				if part.Start <= slot && slot <= part.End && len(part.Nodes) > 0 && part.Nodes[0].Addr == now.Addr() {
-					shard = i
+		for i := range c.Primaries {
+			now, _ := of(i)
+			for _, part := range rdb.ClusterShards(ctx).Val() {
+				isThis := slices.ContainsFunc(part.Nodes, func(n redis.Node) bool {
+					return now.Addr() == fmt.Sprint(n.IP, ":", n.Port)
+				})
+				for _, s := range part.Slots {
+					if isThis && s.Start <= int64(slot) && int64(slot) <= s.End {
+						return i
+					}
 				}
 			}
 		}
-		return shard
+		return 0
 	}
 	promote := func(how string) func(time.Duration) func() {
 		return func(time.Duration) func() {
@@ -347,6 +355,7 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 
 // quorum is five servers of which a minority has faults.
 func quorum(t testing.TB, ttl time.Duration) *topology {
+	t.Helper()
 	top := &topology{t: t, quorum: true, longest: ttl, together: 2}
 	for i := range 5 {
 		s := servers.Redis(t, "enable-debug-command yes")

@@ -45,11 +45,11 @@ type world struct {
 // newWorld starts n workers.
 func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, cfg history.Config) *world {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "noonlock-chaos-")
+	folder, err := os.MkdirTemp("", "noonlock-chaos-") //nolint:usetesting // it stays after a failure
 	must(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
-			os.RemoveAll(folder)
+			_ = os.RemoveAll(folder)
 		}
 	})
 	w := &world{t: t, binary: binary, folder: folder, top: top, base: cfg}

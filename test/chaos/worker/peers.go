@@ -51,6 +51,9 @@ func (w *worker) peer(ctx context.Context) error {
 	return nil
 }
 
+// An extension extends a lease, and returns until when it is valid then. The error errOver means that it is lost.
+type extension func(ctx context.Context) (until time.Time, err error)
+
 var errOver = errors.New("the lease is over")
 
 // A kept lease is renewed by its user.
@@ -63,9 +66,9 @@ type kept struct {
 	err     error
 }
 
-// renewed renews a lease every third of its TTL. extend returns errOver if the lease is lost.
-func (k *kept) renewed(ttl time.Duration, extend func(ctx context.Context) (time.Time, error)) *kept {
-	ctx, stop := context.WithCancel(context.Background())
+// renewed renews a lease every third of its TTL.
+func (k *kept) renewed(ctx context.Context, ttl time.Duration, extend extension) *kept {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k.stop = stop
 	k.renewer.Go(func() {
 		for next := ttl / 3; ; {
@@ -139,7 +142,7 @@ func onRedislock(w *worker, servers []*redis.Client) (func(name string) acquire,
 					return nil, err
 				}
 				k := &kept{until: t0.Add(w.TTL), release: l.Release}
-				return k.renewed(w.TTL, func(ctx context.Context) (time.Time, error) {
+				return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
 					t0 := time.Now()
 					err := l.Refresh(ctx, w.TTL, nil)
 					if errors.Is(err, redislock.ErrNotObtained) {
@@ -169,7 +172,7 @@ func onRedsync(w *worker, servers []*redis.Client) (func(name string) acquire, e
 					_, err := m.UnlockContext(ctx)
 					return err
 				}}
-				return k.renewed(w.TTL, func(ctx context.Context) (time.Time, error) {
+				return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
 					_, err := m.ExtendContext(ctx)
 					return m.Until(), err
 				}), nil

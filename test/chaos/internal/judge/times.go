@@ -138,8 +138,8 @@ func (r *run) order() {
 	}
 }
 
-// quiet reports whether nothing had a fault, and the effects of earlier ones were over. LockDelay, also at the first use
-// of a server, is longer than waiters keep their places.
+// quiet reports whether nothing had a fault, and the effects of earlier ones were over. LockDelay, also at the first
+// use of a server, is longer than waiters keep their places.
 func (r *run) quiet(from, to int64) bool {
 	after := 2*r.TTL + r.Delay
 	return from > plus(r.events[0].T, after) && !slices.ContainsFunc(r.faults, func(f *fault) bool {
