@@ -55,4 +55,4 @@ ci: ## Do what CI does: test, race, other topologies, mutants of changed scripts
 	@bash .ci/run
 
 nightly: ## Do what CI does with all mutants, many more repetitions and long chaos. An hour or two.
-	@NOONLOCK_NIGHTLY=1 MUTANTS=all bash .ci/run
+	@NOONLOCK_NIGHTLY=1 MUTANTS=all DURATION=20m bash .ci/run
