@@ -97,7 +97,7 @@ func (l *Lease) Context() context.Context {
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
-// comes first. Its Err method reads the clock, like that of Context. Call stop when the
+// comes first. Its Err method reads the clock, as the one of Context does. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	if l == nil {

@@ -35,7 +35,7 @@ func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) 
 
 // Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has begun
 // continues. The next attempt and the next tick have the definition that is active then. The new definition takes over
-// by the rule of JobConfig.Revision: at once if this replica has run for 5 s. The arguments and the error are those of
+// by the rule of JobConfig.Revision: at once if this replica has run for 5 s. It has the arguments and the error of
 // Add.
 func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
 	return r.put(name, spec, work, cfg, true)

@@ -38,7 +38,7 @@ type JobConfig struct {
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout). It doubles with each attempt, up to a
 	// minute. From 100 ms to 24 h. Default one second. Nobody holds the run during the pause. After the pause, any
-	// replica may claim the run. If there are other replicas, the one that failed waits 100 ms longer, as the fault may
+	// replica may claim the run. If there are other replicas, the replica that failed waits 100 ms longer, as the fault may
 	// be its own.
 	Retry time.Duration
 
@@ -86,7 +86,7 @@ type JobConfig struct {
 	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
 	//
 	// If the text changes, the ticks of the new schedule begin when the new definition takes over. If a missed tick is
-	// in both schedules, they begin with the first such tick. Earlier missed ticks do not run: the history has one
+	// in both schedules, they begin with the first of these. Earlier missed ticks do not run: the history has one
 	// entry for them, with the reason "rescheduled". CatchUp selects from the other missed ticks, as it does if the
 	// text is the same.
 	Revision int

@@ -176,7 +176,7 @@ func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
 func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
 
 // Jobs returns the names of the jobs that have a ledger, sorted. A Once has one, too: the name of its job begins with
-// once/. progress, the cost and the limits are those of lockcore.Locks.
+// once/. progress, the cost and the limits are as for lockcore.Locks.
 func Jobs(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}

@@ -42,7 +42,7 @@ type Config struct {
 	// the runs. ShutdownTimeout must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also those of dead
+	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also the runs of dead
 	// replicas, wait in order. Other replicas can claim them meanwhile. While a run waits, later ticks of its job are
 	// not skipped as overlap: StartingDeadline and CatchUp apply to them. A pause between attempts needs no slot.
 	// Default 0: no limit.

@@ -31,7 +31,7 @@ type Status struct {
 	// TTL is Config.TTL of these replicas, or zero if unknown. A tick is overdue when it is due for more than TTL and 5
 	// s.
 	TTL time.Duration `json:"-"`
-	// Definitions are the definitions with live replicas: several during a rollout. The one that acts comes first, if
+	// Definitions are the definitions with live replicas: several during a rollout. The acting one comes first, if
 	// it still has live replicas. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
 	Open        []OpenRun    `json:"open"` // in the order in which they are due

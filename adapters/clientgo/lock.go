@@ -36,7 +36,7 @@ type Lock struct {
 	recorder resourcelock.EventRecorder
 
 	leadership
-	last revision // last one that was read or written; guarded by mu
+	last revision // newest revision that was read or written; guarded by mu
 }
 
 // NewLock returns the lock of a name: 1 to 191 bytes of UTF-8 without control characters,

@@ -98,8 +98,8 @@ func (x *expiry) step() time.Duration {
 	return sleep
 }
 
-// due takes up to endsAtOnce leases that end within early from the heap. It returns how long to sleep if no such lease
-// is left.
+// due takes up to endsAtOnce leases that end within early from the heap. It returns how long to sleep if no
+// lease of that kind is left.
 func (x *expiry) due(leases []*Lease, early time.Duration) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -145,7 +145,7 @@ type Lease struct {
 type Kind interface {
 	// Label names the kind in metrics and logs.
 	Label() string
-	// Acquire returns a request that acquires the lock. Its answers are those of mutex_acquire.
+	// Acquire returns a request that acquires the lock. It has the answers of mutex_acquire.
 	Acquire(a *Attempt, mode string) wire.Request
 	// Renewal returns the request that extends a lease to its TTL from now. Its answer is 1, or 0 if the lease is lost.
 	Renewal(a *Attempt) wire.Request

@@ -81,7 +81,7 @@ func (k ownedKind) stored(process string, number uint64, identity string) string
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	extends := "" // lease whose token to keep; by default that of an earlier request of this attempt
+	extends := "" // lease whose token to keep; by default the lease of an earlier request of this attempt
 	if l := a.validOwnerLease(); l != nil {
 		a.ownerLease, extends = l, l.a.value
 	} else if a.ownerLease != nil {

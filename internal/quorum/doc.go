@@ -25,7 +25,7 @@
 // A user numbers the lists of servers. Two clients may have different servers under one number, by
 // mistake. For one client, a server without data may then be at the place of a member that still grants to
 // other clients. A client knows that this member has lost its data only if it has seen the member at that place. So
-// once a list is in force, only such a client lets in a server that is not in the list. Other clients leave the
+// once a list is in force, only that client lets in a server that is not in the list. Other clients leave the
 // server outside, and use the rest of the list: all clients then share its majorities.
 //
 // Each loss of data makes a new version of the list. When a number is first used, two lists may begin at

@@ -38,7 +38,7 @@ type Plan struct {
 	Do    Action
 	About []int // servers of the action
 	First []int // servers of About to which to send quorum_join first
-	Then  []int // servers of About that follow once Enough is true for those of First
+	Then  []int // servers of About that follow once Enough is true for the servers of First
 
 	// The values that Join, Form and Raise store at the servers.
 	List     List
@@ -64,7 +64,7 @@ func (p Plan) Enough(moved []int) bool {
 	return !slices.ContainsFunc(p.others, func(l []string) bool { return among(l, ids) < Majority(len(l)) })
 }
 
-// Confirmed returns those of servers that a client may let in. first and states are two readings. A server must have
+// Confirmed returns the servers that a client may let in. first and states are two readings. A server must have
 // had its ReturnID at the first one, so that the greatest token, from the second one, was read after its return began.
 func Confirmed(first, states []State, servers []int) (confirmed []int) {
 	for _, i := range servers {
@@ -79,7 +79,7 @@ func Confirmed(first, states []State, servers []int) (confirmed []int) {
 // memberIDs are the Plan.MemberIDs of the plan before: the ids with which the client last saw its servers as members
 // of a list in force.
 //
-// Once a list is in force, a server outside the list may be a mistake of this client. So a client lets such a server in
+// Once a list is in force, a server outside the list may be a mistake of this client. So a client lets that server in
 // only if it has seen a member at this place: the data of that member is lost then.
 //
 // A client with a later number first moves every member to its list. This needs an answer of all servers, so that
@@ -260,7 +260,7 @@ func newest(servers []State, list int, ids []string) (newest List, strangers []i
 }
 
 // complete returns the ids of all servers, sorted. For servers that do not answer, it takes the ids from memberIDs,
-// unless such an id is not in the former list: the server has lost the data of that id.
+// unless that id is not in the former list: the server has lost the data of that id.
 func complete(ids []string, former List, memberIDs []string) (all []string) {
 	for i, id := range ids {
 		if id == "" && former.has(memberIDs[i]) {

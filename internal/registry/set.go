@@ -50,7 +50,7 @@ type vec[V prometheus.Collector] struct {
 	of   V
 	desc *prometheus.Desc
 	sum  bool                       // whether Collect returns sums over the label "name"
-	join func(a, b float64) float64 // value that replaces those of two gauges
+	join func(a, b float64) float64 // value that replaces the values of two gauges
 }
 
 // add registers a vector, and returns it or an equal vector that is registered already.

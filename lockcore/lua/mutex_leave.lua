@@ -6,7 +6,7 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
---                 arrive later; absent: no such request is under way
+--                 arrive later; absent: no request is under way
 -- KEYS[6] record  hash of an election, with KEYS[5]: the end of the leader is written there if the lock stays free
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>', in one argument, as it is only for a queue.

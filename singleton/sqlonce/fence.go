@@ -40,7 +40,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	return nil
 }
 
-// The values of tick in rows of the fences that are not those of one tick.
+// The values of tick in rows of the fences that belong to no tick.
 const (
 	rowOfName int64 = math.MinInt64 // of a name given to Admit
 	rowOfJob  int64 = 0

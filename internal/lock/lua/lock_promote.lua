@@ -7,7 +7,7 @@
 -- ARGV[2] identity   of the waiter; the first live waiter of that identity is moved
 -- ARGV[3] channels   the prefix of the channels of processes
 --
--- Returns 1 the waiter is the head of the queue, 0 no such waiter, -1 the lock is not mine.
+-- Returns 1 the waiter is the head of the queue, 0 it does not wait, -1 the lock is not mine.
 -- With 0 and -1 nothing was changed.
 --
 -- The new score of the waiter is the negative time of the move (ms). Waiters join with positive scores,

@@ -22,7 +22,7 @@
 -- ARGV[8] wait    0: a member continues to grant locks; otherwise, it grants nothing for longest
 --
 -- Returns 1 the server is a member of the list, 0 nothing was changed: the random text is
--- that of an earlier return, or the server has got another list.
+-- the id of an earlier return, or the server has got another list.
 --
 -- Twice is safe: a member that has the list answers 1 and changes only if longest is longer. A late request
 -- has the text of an earlier return or an earlier list, and is refused. longest and top never decrease.

@@ -15,7 +15,7 @@
 --         {8} to {11} this server grants nothing, see part_member.lua
 --
 -- A lock that is free is acquired again: this server missed the acquire or an earlier
--- renewal, or has lost the lock. As for an acquire, the server must then be one that grants. A lock that
+-- renewal, or has lost the lock. As for an acquire, the server must then grant locks. A lock that
 -- is mine is extended by any server, unless the client has another list of servers.
 --
 -- Twice is safe: the second call extends my lock again, and the committed token never decreases.

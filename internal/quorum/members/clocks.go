@@ -6,7 +6,7 @@ import (
 )
 
 // clocks notices servers whose clock is stepped forward: locks of other clients may have expired there before their
-// time, so grants of such a server do not count for the longest TTL.
+// time, so grants of that server do not count for the longest TTL.
 type clocks struct {
 	maxTTL time.Duration
 

@@ -66,7 +66,7 @@ func CountRenewal(r wire.Request) several.Count {
 	}
 }
 
-// leastNotice returns the smallest n of the answers {1, n}, or 1 if there is no such answer.
+// leastNotice returns the smallest n of the answers {1, n}, or 1 without them.
 func leastNotice(answers map[int]wire.Answer) int64 {
 	least := int64(math.MaxInt64)
 	for _, a := range answers {

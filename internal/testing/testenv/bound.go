@@ -130,7 +130,7 @@ var (
 )
 
 // documentedBounds reads the section "Bounds" of the documentation of the tested package. The section
-// must list each exported function and method that takes a context. If a type has such a method, the section must also
+// must list each exported function and method that takes a context. If a type has one, the section must also
 // list the methods of the type that return an error.
 func documentedBounds(t *testing.T) bounds {
 	t.Helper()

@@ -107,7 +107,7 @@ func (p *pipe) limitSilence(limit time.Duration) {
 	}
 }
 
-// untilSilent returns the time until the server counts as silent. If the next reply is that of a WAIT, the limit grows
+// untilSilent returns the time until the server counts as silent. If a WAIT is to be answered next, the limit grows
 // by its timeout: a server answers nothing on the connection while it waits for replicas. The caller holds mu.
 func (p *pipe) untilSilent() time.Duration {
 	allowed := p.silence.allowed()

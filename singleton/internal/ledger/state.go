@@ -233,7 +233,7 @@ const (
 	ClaimPaused
 	// ClaimEarlier: Open is open and comes first.
 	ClaimEarlier
-	// ClaimStale: the ledger's newest tick is Last, and not that of the caller's State.
+	// ClaimStale: the ledger's newest tick is Last, and not the newest tick of the caller's State.
 	ClaimStale
 	// ClaimRecorded: the claim has ended the run with Outcome, because no attempt was left, it was canceled, or its
 	// payload was lost.

@@ -48,7 +48,7 @@ func logged(id ledger.RunID) (key string, at time.Time) {
 	return "tick", id.Tick
 }
 
-// claim claims a run and starts an attempt. Its results are those of act.
+// claim claims a run and starts an attempt. It has the results of act.
 func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.Time) (again bool, pause time.Duration, err error) {
 	slot := f.grantedSlot()
 	if slot == nil {
@@ -114,7 +114,7 @@ func (f *follower) attempt(ctx, work context.Context, def Definition, run *ledge
 	return result
 }
 
-// refused handles the refusal of a claim or a skip. Its results are those of act; the error is nil if the refusal
+// refused handles the refusal of a claim or a skip. It has the results of act; the error is nil if the refusal
 // brings the state up to date.
 func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	f.freshness = stale
@@ -169,7 +169,7 @@ func (f *follower) countStart(run *ledger.Claim, log logr.Logger) {
 	}
 }
 
-// skip records ticks that do not run. Its results are those of act.
+// skip records ticks that do not run. It has the results of act.
 func (f *follower) skip(ctx context.Context, s ledger.Skip) (again bool, pause time.Duration, err error) {
 	sent := time.Now()
 	if err := f.def.Ledger.Skip(ctx, f.state, s); err != nil {

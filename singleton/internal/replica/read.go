@@ -65,7 +65,7 @@ func (f *follower) read(ctx context.Context) error {
 
 // checkAhead checks whether ticks will not run because the ledger has accounted for them too early: the server's clock
 // was ahead, and was then set right. A single tick may have run just before the clock was set back a little. With two
-// such ticks, the job is not ready.
+// of them, the job is not ready.
 func (f *follower) checkAhead() {
 	first := f.def.Schedule.Next(f.state.Now).UTC()
 	if first.IsZero() || !first.Before(f.state.Last) {

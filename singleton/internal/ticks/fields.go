@@ -19,7 +19,7 @@ type cronField struct {
 	names    []string // names of the values from min on
 	maxH     int      // greatest value that H stands for
 
-	// special parses an item with L, W or #. It returns nil for other items, and is nil for fields without such items.
+	// special parses an item with L, W or #. It returns nil for other items, and is nil for fields without them.
 	special func(f *cronField, item string) dayRule
 }
 

@@ -52,7 +52,7 @@ const (
 	inSeconds = "-07:00:00"
 )
 
-// zoneText returns the name of a zone. If the offset is constant and the name is not that of a zone with this offset,
+// zoneText returns the name of a zone. If the offset is constant and no zone with this offset has the name,
 // it returns the offset.
 func zoneText(loc *time.Location) string {
 	epoch := time.Unix(0, 0)

@@ -11,7 +11,7 @@
 -- ARGV[5] channel of the job
 --
 -- Returns {1, tick, tick, …} these runs are canceled
---         {17} no such run is open
+--         {17} the run is not open
 --         or the reply of part_ledger
 --
 --	held ──cancel──► held, canceled ──the work returns──► its outcome is recorded by the holder

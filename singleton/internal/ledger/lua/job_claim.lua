@@ -1,4 +1,4 @@
--- job_claim: claim a run for an attempt: of a due tick, or one that is open and not held. Ledger.Claim sends it.
+-- job_claim: claim a run for an attempt: of a due tick, or an open run that nobody holds. Ledger.Claim sends it.
 --
 -- KEYS[1] job     hash, the job's state: see part_record
 -- KEYS[2] runs    list, the history

@@ -1,4 +1,4 @@
--- job_trigger: add a run to those of the schedule, now or at an instant. Ledger.Trigger and Ledger.TriggerAt send it.
+-- job_trigger: add a run beside the schedule, now or at an instant. Ledger.Trigger and Ledger.TriggerAt send it.
 --
 -- KEYS[1] job      hash, the job's state: see part_record
 -- KEYS[2] tomb     string, 'tick at sum made': the run of this request or id, the hash of its payload, and its ledger
@@ -22,7 +22,7 @@
 --	none ──trigger──► open, not held ──claim, not before its instant──► like any run
 --	                        └──cancel──► skipped
 --
--- The run is like one that was released before it began. While the job is paused, nobody claims a run with an id. If
+-- The run then waits, as after a release before its begin. While the job is paused, nobody claims a run with an id. If
 -- the instant is later than the next check of each replica (SOON), no message is needed: the check finds the run.
 --
 -- Twice is safe: the second request finds the tombstone, and the answer is the same {1, tick}. A tombstone of an

@@ -2,7 +2,7 @@
 local TRIES = 10 -- ended attempts in a record
 local ACTS = 100 -- entries of `acts`
 
--- instant returns when a run is due: the instant of TriggerAt, the scheduled instant, or that of the trigger.
+-- instant returns when a run is due: the instant of TriggerAt, the scheduled instant, or the instant of the trigger.
 local function instant(tick, record)
   return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
 end

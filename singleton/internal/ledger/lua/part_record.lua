@@ -17,7 +17,7 @@
 --   acts  list, the actions of operators, newest first, as JSON: at (ms), what, who, why, tick, and of a resume
 --         also since, the begin of the pause. A script that changes something for an operator adds an entry.
 --         A repeated request adds none. The newest ACTS are kept
--- An open run is one that has not ended. Its record is JSON:
+-- An open run has not ended. Its record is JSON:
 --   run, holder, attempt, token, start: the attempt that holds the run; run is '' if none does
 --   til     when the lease of the attempt ends; of a released run, when it may be claimed
 --   ttl     the longest time (ms) until til: see decode
