@@ -7,10 +7,7 @@ import (
 
 // leaseContext is the context of a lease. Its Err also reads the clock: after a pause of
 // the process no timer has fired yet.
-type leaseContext struct {
-	*ending
-	l *Lease
-}
+type leaseContext struct{ l *Lease }
 
 type contextKey struct{}
 
@@ -23,20 +20,24 @@ func From(ctx context.Context) *Lease {
 // Context returns a context that is done when the lease ends, with Err as its cause. Its
 // Err reads the clock. Contexts derived from it do not read the clock, and end slightly
 // later. Bind returns a derived context that reads the clock and ends with the lease.
-func (l *Lease) Context() context.Context { return leaseContext{&l.ending, l} }
+func (l *Lease) Context() context.Context { return leaseContext{l} }
 
 func (x leaseContext) Deadline() (time.Time, bool) { return x.l.values.Deadline() }
 
+func (x leaseContext) Done() <-chan struct{} { return x.l.ending.Done() }
+
+func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending.AfterFunc(f) }
+
 func (x leaseContext) Err() error {
 	_ = x.l.Err() // ends the lease if its time is over
-	return x.err()
+	return x.l.ending.err()
 }
 
 func (x leaseContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return x.l
 	}
-	return x.value(x.l.values, key)
+	return x.l.ending.value(x.l.values, key)
 }
 
 // A boundContext is a context of Bind. It is done when its parent is done or the lease ends.

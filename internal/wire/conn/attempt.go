@@ -33,7 +33,7 @@ const grace = 5 * time.Millisecond
 // isRunning reports whether the attempt is neither canceled nor late.
 func (a *attempt) isRunning() bool { return a.ctx.Err() == nil }
 
-// startStep starts the time limit of a call of the user's function in an option.
+// startStep starts the time limit of the next step: a call of the user's function in an option, or a round trip.
 func (a *attempt) startStep(step string) {
 	a.step.Store(&step)
 	a.timer.Reset(a.opt.Redis.DialTimeout + grace)

@@ -167,7 +167,7 @@ func Retention(s ticks.Schedule) time.Duration {
 }
 
 // longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, or,
-// if that is longer, in the next four ticks. The result may be up to ten days too short: shorter intervals, which do
+// if that is longer, in four ticks. The result may be up to ten days too short: shorter intervals, which do
 // not affect the retention, are skipped.
 func longestInterval(s ticks.Schedule, now time.Time) (longest time.Duration) {
 	at := now

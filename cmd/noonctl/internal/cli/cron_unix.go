@@ -87,7 +87,7 @@ If the lease of the run ends, the process group of the command gets SIGTERM, and
 --ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
 may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM, cron
 claims no further tick. A command that still runs after --drain gets SIGTERM. As with run, the command has
-ended when all processes of its group have.`,
+ended when all processes of its group have: the next attempt waits for them.`,
 		Example: `  noonctl cron --file /etc/noonctl/crontab --max-concurrent-runs 10
   noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,

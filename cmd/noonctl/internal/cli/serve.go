@@ -41,7 +41,7 @@ With --allow-actions, users of the page can pause, resume and trigger jobs, run 
 leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas log both
 user@host of serve, as the operator, and the reason; serve logs a release. With --operator-header, the
 operator is the user that a proxy names in this header. serve trusts it, so all requests must come through the
-proxy, and the proxy must replace the header.
+proxy, and the proxy must replace the header: other clients could send any name.
 
 Nothing is read from Redis while no browser shows the page.
 
