@@ -39,9 +39,9 @@ const (
 	// late.
 	maxOffset = time.Second
 
-	// driftFails is the drift that uses up the margin of a lease. driftWarns is above the drift of a sound
-	// clock: it drifts by less than 0.01 %, and chrony slews it by up to 0.05 %.
-	driftWarns, driftFails = 0.002, 0.01
+	// driftFails is the drift that uses up the margin of a lease. A sound clock drifts by less than
+	// 0.01 %, and chrony slews it by up to 0.05 %; driftWarns is above both.
+	driftWarns, driftFails = 0.002, 0.01 // 0.2 % and 1 %
 )
 
 // observe measures the clock and the round trips. A drift needs two samples at least.

@@ -15,7 +15,7 @@
 //	Semaphore       up to n leases at a time, each in a slot of its own; n is the number stored with the name
 //
 // An owner is a text that the caller chooses, because Go has no thread identity. A ReentrantMutex is the write
-// side of an RWMutex; a Mutex and a Semaphore share no name with them. A name has the kind of its holder, or while it is
+// side of an RWMutex; a Mutex or a Semaphore cannot use a name that they use. A name has the kind of its holder, or while it is
 // free the kind of the first live waiter. Calls of another kind fail with [ErrWrongKind], waiters at their next check.
 //
 // # Guarantees
@@ -72,7 +72,7 @@
 //	               at any moment: 6.2 s of 10 s. The old connections need not work after
 //	               the outage, if new ones can be made. A Client with 256 leases or more
 //	               ends them up to 20 ms earlier (LeaseConfig.ValidFor). With a TTL below
-//	               2 s, they survive an outage that is shorter by as much.
+//	               2 s, the outage that they survive is shorter, too.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
 //	               last renewal, or a second later if other waiters of that process are ahead.
 //	               Only the TTL of the dead holder's lease counts, for readers and writers.
@@ -90,7 +90,7 @@
 //
 // A try of a request has one timeout, which includes dialing: a third of the TTL, at least 50 ms and at most
 // 3 s, and 2 s for calls that depend on no TTL. If the server does not answer, a call returns an error within
-// this time, which includes its tries and the pauses between them. It returns earlier if ctx ends.
+// the time of this table, which includes its tries and the pauses between them. It returns earlier if ctx ends.
 //
 //	2/3 TTL, at most 6 s      Mutex.TryLock, ReentrantMutex.TryLock, RWMutex.TryLock, RWMutex.TryRLock,
 //	                          Semaphore.TryAcquire, Semaphore.Resize

@@ -147,8 +147,8 @@ func (x *sharing) rebalance(run context.Context, s *session, leaving bool) (chan
 	if lost > 0 {
 		x.recordLoss(lockcore.ErrLeaseLost, lost)
 	}
-	// The version is at least the token of the newest grant. A partition with an older token was given back before the
-	// server lost that change, and others may have led it since. It needs a new token.
+	// The version is at least the token of the newest grant. This replica gave back a partition with an older token,
+	// and the server lost that change in a failover. Others may have led it since, so it needs a new token.
 	before := s.version.Swap(sh.version)
 	started := 0
 	for index, token := range sh.tokens {
@@ -164,7 +164,8 @@ func (x *sharing) rebalance(run context.Context, s *session, leaving bool) (chan
 	return changed, sh.next, nil
 }
 
-// Release ends the session. After the loss of the lease, it leaves running work the rest of its time to stop.
+// Release ends the session. If the lease is lost while work runs, it does not release: the work has until the
+// TTL ends to stop.
 func (x *sharing) Release(ctx context.Context, s *session) error {
 	if s.lease.Err() != nil && !s.idle() {
 		return s.lease.Err()

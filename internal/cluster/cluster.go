@@ -1,15 +1,15 @@
 // Package cluster makes one Wire of the servers of a Redis Cluster. It finds the server of a name, and follows names
 // that move. Package wire handles the failures of one server.
 //
-// It guarantees that a request is applied at most once while slots move. If the server has lost the name before its
-// answer arrives, the answer does not count. It does not guarantee that a request succeeds while its slot moves: a
+// It guarantees that a request is applied at most once while slots move. If the slot of the name has moved before the
+// answer arrives, the answer is ignored: the caller gets ErrUnknown. It does not guarantee that a request succeeds while its slot moves: a
 // script is then refused. Renewals follow their keys.
 //
 //	a slot moves                     its names are at another server, and Config.Relocated is called
 //	a request, a dial or a           the slot table is refreshed
 //	subscription fails
 //	a server refuses a slot that     its address may lead to another machine, so its connections are replaced, after
-//	another one says it has          pauses that grow
+//	the slot table gives it         pauses that grow
 package cluster
 
 import (
@@ -50,14 +50,14 @@ type Cluster struct {
 	moved        bool                     // a slot has moved since the last refresh
 	relocated    map[int]bool             // slots that have moved since the last call of Config.Relocated
 	refreshing   bool
-	refreshAgain bool // a refresh was requested during the last one
+	refreshAgain bool // a refresh was requested during the current one
 	pauses       retry.Backoff
 	refreshed    chan struct{} // closed at the end of the current or next refresh
 	failure      error         // error of the last refresh
 }
 
 // New returns the Wire of the cluster of these seeds, the addresses of some nodes. Each node has the options.
-// Each channel of the Config has the hash tag of its name. Failed is not called for the answer MOVED.
+// Each channel of cfg must contain the hash tag of its name. Failed is not called for the answer MOVED.
 func New(opt redis.Options, seeds []string, cfg wire.Config) *Cluster {
 	c := &Cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
@@ -90,7 +90,7 @@ func (c *Cluster) owner(slot int) *wire.Server {
 	return c.owners[slot]
 }
 
-// tag returns a name of the lowest slot of a server.
+// tag returns a hash tag in the lowest slot of a server, or false if the server has no slot.
 func (c *Cluster) tag(s *wire.Server) (string, bool) {
 	c.mu.Lock()
 	slot := slices.Index(c.owners[:], s)
@@ -146,7 +146,7 @@ type denial struct {
 	slot int
 }
 
-// everySlot is the slot of a server that is cut off from the cluster.
+// everySlot is the slot in a denial by a server that is cut off from the cluster: it serves none.
 const everySlot = -1
 
 func (c *Cluster) deny(d denial, sent time.Duration) {
@@ -155,8 +155,8 @@ func (c *Cluster) deny(d denial, sent time.Duration) {
 	c.denials[d] = sent
 }
 
-// mayServe reports whether the server at an address may have a slot. After a denial, it may if its connections could be
-// replaced, because the address may lead to another server now.
+// mayServe reports whether the server at an address may have a slot. After a denial, it first
+// replaces the connections, because the address may lead to another server now. It returns false if that must wait.
 func (c *Cluster) mayServe(addr string, slot int) bool {
 	c.mu.Lock()
 	s := c.nodes[addr]
@@ -177,7 +177,7 @@ func (c *Cluster) replace(s *wire.Server, denied time.Duration) bool {
 }
 
 // disputed returns the servers that have denied a slot which they have in the table, with the times of the denials. It
-// deletes the denials that the table confirms. ok means that the cluster serves requests. The caller holds mu.
+// deletes settled denials: the server was replaced, or the table gives the slot to another server. ok means that the cluster serves requests. The caller holds mu.
 func (c *Cluster) disputed(ok bool) map[*wire.Server]time.Duration {
 	disputed := map[*wire.Server]time.Duration{}
 	for d, sent := range c.denials {

@@ -11,14 +11,14 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// maxRedirects limits how often one request is sent.
-const maxRedirects = 5
+// maxSends limits how often one request is sent.
+const maxSends = 5
 
 // ErrFormerServer says that an answer was ignored, because the name has moved.
 var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
 
 // Send sends a request to the server of the name. After the answer MOVED, it sends the request to the new server of the
-// name within the timeout, unless nothing has changed.
+// name within the timeout, if meanwhile the slot has another server or its server was replaced.
 func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout time.Duration) (any, error) {
 	deadline := time.Now().Add(timeout)
 	slot := slotOf(name)
@@ -34,14 +34,14 @@ func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout
 		switch {
 		case (err == nil || errors.Is(err, wire.ErrNotReplicated)) && moved:
 			return nil, errors.Join(wire.ErrUnknown, ErrFormerServer)
-		case errors.Is(err, wire.ErrClosed) && moved: // it has no slots any more, and was closed
-		case !wire.HasCode(err, "MOVED") || !moved && s.Replaced() == replaced || tries == maxRedirects || !time.Now().Before(deadline):
+		case errors.Is(err, wire.ErrClosed) && moved: // s was closed, as it has no slots any more: try the new server
+		case !wire.HasCode(err, "MOVED") || !moved && s.Replaced() == replaced || tries == maxSends || !time.Now().Before(deadline):
 			return answer, wire.Redirected(err)
 		}
 	}
 }
 
-// serverOf returns the server of a slot. It waits for a table if there is none.
+// serverOf returns the server of a slot. If the slot has no server, it waits until the slot table was read.
 func (c *Cluster) serverOf(ctx context.Context, slot int, deadline time.Time) (*wire.Server, error) {
 	for tries := 0; ; tries++ {
 		c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *Cluster) Renewals(name string) wire.Renewals {
 	return unknownServer{}
 }
 
-// An unknownServer is the stream of names whose server is not known.
+// An unknownServer is the stream of a name whose server is not known. All requests fail.
 type unknownServer struct{}
 
 func (unknownServer) Send(_ context.Context, requests []wire.Request) []wire.Answer {
@@ -139,7 +139,7 @@ func (c *Cluster) Scan(ctx context.Context, scan wire.Scan) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// Nodes refreshes the slot table and returns the nodes by address: a primary with one of its names, a replica with "".
+// Nodes refreshes the slot table and returns the nodes by address, each with a name whose slot it serves, or with "" if it is a replica.
 func (c *Cluster) Nodes(ctx context.Context, within time.Duration) (map[string]string, error) {
 	servers, err := c.primaries(ctx, time.Now().Add(within))
 	if servers == nil {

@@ -4,9 +4,9 @@
 //
 // # Servers
 //
-// A server counts as a member while it runs with the data that it had when it was let in. The marker, a key on
-// the server, has the run id of that time. So clients notice that a server has restarted, even with an
-// old copy of its data, and that its data was deleted.
+// A server is a member from when it was let in until it restarts or loses its data. The marker, a key on the server,
+// has the run id of that time. So clients notice that a server has restarted, even with an old copy of its data, and
+// that its data was deleted.
 //
 //	           quorum_state            a majority of other members is known: Join
 //	lost ─────────────────► returning ─────────────────────────────────────────────► waiting
@@ -22,26 +22,27 @@
 //
 // # Lists
 //
-// A user numbers the lists of servers. Two clients may have different servers under one number, by
-// mistake. For one client, a server without data may then be at the place of a member that still grants to
-// other clients. A client knows that this member has lost its data only if it has seen the member at that place. So
-// once a list is in force, only that client lets in a server that is not in the list. Other clients leave the
-// server outside, and use the rest of the list: all clients then share its majorities.
+// A user numbers the lists of servers. By mistake, two clients may have different servers under one number. Then the
+// list of one client may have an empty server in a place where the other list has a member that still grants locks.
+// Only a client that has seen the member in that place can tell whether the empty server is this member after a loss
+// of its data. So once a list is in force, only a client that has seen the member there lets in a server that is not
+// in the list. Other clients leave that server outside, and use the rest of the list: all clients then count
+// majorities of the same list.
 //
-// Each loss of data makes a new version of the list. When a number is first used, two lists may begin at
-// the same time. The following rules keep two lists from granting at the same time. They assume that the lists share a
-// server that has its data. At the first use of a number, they also assume that no server loses its data while
-// clients with either list are at work.
+// Each loss of data makes a new version of the list. When a number is first used, two lists may be made at the same
+// time. The following rules keep two lists from granting at the same time. They assume that the lists share a server
+// that has its data. At the first use of a number, they also assume that no server loses its data while clients with
+// either list are at work.
 //
 //   - A server grants only to clients that have its list, with its version.
-//   - A server gets a new id when it is let in without its data. A list is a set of ids. A client
-//     follows a list only if all members that it knows are in it.
-//   - A client makes a new list only if a majority of each list that it sees is in it.
-//   - The first version of a number is announced: nothing is granted with it. When all servers have it, the
-//     next version is in force. So at most one of two lists that share a server begins.
-//   - Later versions are in force at once. A server is let in, or moved to the new version, only when every list
-//     without this server grants nothing more, because a majority of it has the new version. These are the
-//     lists that other servers have, and those that they have left for the new version. The server then waits
+//   - A server gets a new id when it is let in without its data. A list is a set of ids. A client follows a list only
+//     if the list contains all members that the client knows.
+//   - A client makes a new list only if the new list contains a majority of each list that the client sees.
+//   - The first version of a list is only announced: nothing is granted with it. When all servers have it, the next
+//     version is in force. So of two lists that share a server, at most one comes into force.
+//   - Later versions are in force at once. A server is let in, or moved to the new version, when no older list can
+//     grant anything without this server: a majority of each older list has the new version. The older lists are the
+//     lists of the other servers now, and the lists from which they moved to the new version. The server then waits
 //     for the longest TTL, because a lease that was granted before may be valid.
 //   - A request to move a server names its former list, so a late request changes nothing.
 //
@@ -55,15 +56,15 @@
 //   - A server that loses data is no member any more, so it does not count.
 //   - It returns with the greatest token of a majority of the other members, and at least one
 //     of these members has stored the token.
-//   - A token that is committed between that reading and the return is on a majority of
-//     servers without the returning one.
+//   - A token that is committed after a client has read these members, and before the server returns, is on a majority
+//     that does not count the returning server.
 //   - A late request to let a server in has the ReturnID of an earlier return, and is refused.
 //
 // So each majority that grants later has a member with the token, and this member proposes a greater one.
-// The member cannot have made its proposal before it stored the token: it grants a lock only after the earlier
-// holder has released it there, or its TTL is over. It could grant the lock, forget that grant after its TTL, and
-// only then store the token of the earlier holder. But then the later attempt has ended, because its
-// validity counts from before its first request.
+// The member does not make its proposal before it has stored the token: it grants a lock only after the earlier holder
+// has released it there, or its TTL is over. There is one exception: it may grant the lock, forget that grant after its
+// TTL, and only then store the token of the earlier holder. That grant does no harm: the attempt that received it is
+// over, because its validity counts from before its first request.
 //
 // # Not covered
 //

@@ -19,7 +19,7 @@ type State struct {
 	running bool
 	err     error
 	until   time.Time // time up to which the newest success is valid
-	reports *Reports  // Reports of the newest failure
+	reports *Reports  // where the newest failure was reported
 	kind    string    // kind of that failure, empty after a success
 
 	unrecorded   error
@@ -31,7 +31,7 @@ type State struct {
 const forever = 100 * 365 * 24 * time.Hour
 
 // Run marks the worker as running until ctx ends or end is called. Until the first request is answered, Err returns an
-// error. When end returns, the end is recorded and cannot affect a later Run. Call end once.
+// error. After end has returned, nothing of this Run changes the State, not even the end of ctx. Call end once.
 func (s *State) Run(ctx context.Context) (end func()) {
 	s.set(true, errors.New("noonlock: no answer from the server yet"), time.Time{})
 	noted := make(chan struct{})
@@ -81,8 +81,8 @@ func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) 
 	s.err, s.reports, s.kind = err, to, to.add(s.kind, log, err, temporary)
 }
 
-// Unrecorded sets the error of a worker that could not record the outcome of its work of the time at. Recorded ends the
-// error.
+// Unrecorded sets the error of a worker that could not record the outcome of its work. The work was due at the
+// time at. Recorded ends the error.
 func (s *State) Unrecorded(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *State) Recorded(upTo time.Time) {
 }
 
 // Blocked sets the error that keeps the worker from its work although its requests succeed, or ends it with nil. It
-// reports whether that changes the state.
+// reports whether the worker became blocked or unblocked.
 func (s *State) Blocked(err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func WithAnswers(ctx context.Context, answered func(err error)) context.Context 
 	return context.WithValue(ctx, answeredKey{}, answered)
 }
 
-// WithoutAnswers returns a context without the function of WithAnswers. A lease uses it, as it outlives the function.
+// WithoutAnswers returns a context without the function of WithAnswers. Leases use this context, because they outlive the function.
 func WithoutAnswers(ctx context.Context) context.Context {
 	if Answers(ctx) {
 		return WithAnswers(ctx, nil)

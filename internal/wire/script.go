@@ -22,7 +22,7 @@ type Script struct {
 	Name    string
 	source  string
 	sent    string  // source with the code of Naming
-	sha     any     // SHA-1 of sent; a string, stored as an argument of a command
+	sha     any     // SHA-1 of sent; a string, but any, so an argument of it needs no allocation
 	sharded *Script // variant for a cluster, with sharded messages
 
 	commands []string
@@ -87,8 +87,8 @@ func (l *Loader) Err() error { return l.err }
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-// Script loads lua/<name>.lua. A line "--@include x" is replaced by the file part_x.lua of the package, or else of this
-// package.
+// Script loads lua/<name>.lua. A line "--@include x" is replaced by the file part_x.lua of the Loader, or else of
+// package wire.
 func (l *Loader) Script(name string) *Script {
 	source, err := fs.ReadFile(l.files, "lua/"+name+".lua")
 	text := includeLine.ReplaceAllStringFunc(string(source), func(line string) string {
@@ -121,7 +121,7 @@ func stripComments(text string) string {
 // Source returns the text of the script, without what Naming adds.
 func (s *Script) Source() string { return s.source }
 
-// Keys returns keys as arguments. A pointer to a key is an argument, too, and needs no allocation.
+// Keys returns keys as arguments. It allocates memory for each key. A *string is an argument, too, without.
 func Keys(keys ...string) []any {
 	args := make([]any, len(keys))
 	for i, k := range keys {

@@ -11,7 +11,7 @@
 -- ARGV[3] channels  the prefix of the channels of processes
 --
 -- Returns before  the size before, or 0 if none was stored. It is a list {before, check} if waiters were
---                 granted entries, or there is more to do: serve the queue again in check ms
+--                 granted entries, or the queue must be served again: in check ms
 --         -1      the name is of another kind of lock; nothing was changed
 --
 -- Entries beyond a smaller size stay until they end.

@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// overdueAfter is the time after a job's TTL from which a due tick counts as overdue. During the TTL, the job's replicas
+// A tick is overdue if it has been due for longer than the job's TTL and overdueAfter. During the TTL, the job's replicas
 // may wait for a dead replica.
 const overdueAfter = 5 * time.Second
 

@@ -75,14 +75,15 @@ func Runs(all []singleton.HistoryEntry) List {
 	for i, e := range all {
 		row, class := Row{Key: e.Key(), Class: string(e.Outcome)}, "error"
 		if e.Outcome == singleton.OutcomeSkipped {
-			class = "quiet" // the error is the reason
+			class = "quiet" // a skipped run has no failure: its error says why it was skipped
 		}
 		if e.Outcome != singleton.OutcomeSucceeded && (e.Last.IsZero() || e.Count == 1) {
 			row.Verb = "rerun"
 		}
 		if !e.Start.IsZero() && !e.End.IsZero() && len(e.Attempts) > 0 {
 			row.Took = new(took(e.Start, e.End).Milliseconds())
-			// A run that an operator has requested again is not late: the list has an older run of its tick.
+			// A run that an operator has requested again starts long after its tick, and is not late. An older run in
+			// the list has its id.
 			if !slices.ContainsFunc(all[i+1:], func(o singleton.HistoryEntry) bool { return o.RunID == e.RunID }) {
 				row.Late = new(max(0, cmp.Or(e.Attempts[0].Start, e.Start).Sub(e.Tick).Milliseconds()))
 			}

@@ -1,4 +1,4 @@
--- lock_force: remove the given holders from a lock of any kind. lock.Client.Force returns the request, for an operator.
+-- lock_force: remove the given holders from a lock of any kind. lock.Client.Force sends it for an operator.
 --
 -- KEYS[1] lock    string or sorted set, see mutex_acquire and part_entry.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
@@ -13,9 +13,9 @@
 -- foreign key, which is deleted as a whole.
 --
 -- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second call finds the remarks
--- of the first one, and returns the same number. Only a foreign key that was written again with the same value is
--- deleted again. A waiter of each process is notified to check. The first check of a process that is not frozen serves
--- the queue. A holder reads the remark after a renewal that found no lock. So the remark lasts as long as the lock
+-- of the first one, and returns the same number. Only a foreign key that was written again is deleted again, and
+-- a string only with the same value. A waiter of each process is notified, as some processes may be frozen. Any check
+-- serves the queue. A holder reads the remark after a renewal that found no lock. So the remark lasts as long as the lock
 -- would have. It is written last, because the release must work while the server is out of memory.
 -- kind_of comes from part_kind, parts_of from part_entry, look from part_owned, server_ms from part_clock,
 -- notify_processes from part_queue, read and remove from part_owners.

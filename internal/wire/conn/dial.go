@@ -16,7 +16,8 @@ import (
 //
 // At most two attempts run. A dial that began during an outage repeats its SYN only after seconds, so a newer dial may
 // be faster. On a slow network, the older dial is faster. So the oldest attempt is kept, and a third attempt replaces
-// the second. One connection is set up at a time, because a silent server answers on none.
+// the second. Only one connection is in its handshake (HELLO, AUTH and more) at a time: a
+// server that is silent on one is silent on all.
 type Dialer struct {
 	opt    *Options
 	ctx    context.Context
@@ -134,7 +135,7 @@ func (d *Dialer) finish(a *attempt, c *Conn, err error) {
 	}
 }
 
-// Connect makes a connection that is ready for commands, until ctx ends. It returns earlier if the user's Dialer
+// Connect makes a connection that is ready for commands. It gives up when ctx ends, and earlier if the user's Dialer
 // or a reply of the setup takes longer than DialTimeout.
 func (d *Dialer) Connect(ctx context.Context) (*Conn, error) {
 	a := d.start()
@@ -211,7 +212,7 @@ func (d *Dialer) isRunning() bool {
 	return slices.ContainsFunc(d.attempts, (*attempt).isRunning)
 }
 
-// cancelUntil cancels the attempts that began until a time.
+// cancelUntil cancels the attempts that began no later than end.
 func (d *Dialer) cancelUntil(end time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

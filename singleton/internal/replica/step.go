@@ -10,7 +10,7 @@ import (
 
 // step acts until nothing is left to do now, and returns the pause before the next step.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
-	// Before that time, only a message causes a read: a claim with an old state is refused.
+	// Until readAfter has passed, only a message causes a read. An old state does no harm: the ledger refuses its claim.
 	if time.Since(f.readAt) >= f.readAfter() && f.freshness != stale {
 		f.freshness = expired
 	}
@@ -67,7 +67,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case left > 0:
 			blocked = blocked || !open.EndAnnounced && !waits
 			pause = min(pause, min(left, readEvery)+2*time.Millisecond) // an early claim would be refused
-		case open.EndAnnounced: // but the ledger had the run open, so the message may be forged
+		case open.EndAnnounced: // the last read shows the run open, so the message about its end may be forged
 			f.freshness = stale
 			return true, 0, nil
 		case blocked && exclusive:
@@ -105,6 +105,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	return false, pause, nil
 }
 
-// stepBack is how long a replica leaves a claim to others. After an attempt, its replica leaves the next one to others,
-// as the fault may be its own. After a run, the others leave a new request to its replica, as one claim is enough.
+// stepBack is how long a replica leaves a claim to others. A replica whose attempt failed leaves
+// the next attempt to others, as the fault may be its own. The replica that ran last claims a new request first: one
+// claim is enough.
 const stepBack = 100 * time.Millisecond

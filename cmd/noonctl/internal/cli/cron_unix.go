@@ -193,7 +193,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	return err
 }
 
-// grace returns the time from the end of a lease to SIGKILL. The TTL ends after both.
+// grace returns the time from the end of a lease to SIGKILL. The server's TTL ends after the SIGKILL.
 func (c *cronCall) grace() time.Duration { return c.ttl / 5 }
 
 // An attemptError tells package singleton whether to try again.
@@ -208,7 +208,8 @@ func (e *attemptError) Permanent() bool { return e.permanent }
 // OutcomeUnknown reports whether the command cannot tell if it took effect.
 func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 
-// attempt runs the command once. Its outputs are Waiting: a slow reader delays the command, and loses nothing.
+// attempt runs the command once. Its outputs are Waiting: a reader that is slow, but reads each second, loses
+// nothing, and delays the command.
 func (c *cronCall) attempt(ctx context.Context, run singleton.Run, argv []string) error {
 	var stderr tail
 	tick := singleton.RunID{Tick: run.Tick}.Name() // the instant; the name of a triggered run would have a prefix

@@ -1,20 +1,21 @@
 -- job_trigger: add a run beside the schedule, now or at an instant. Ledger.Trigger and Ledger.TriggerAt send it.
 --
 -- KEYS[1] job      hash, the job's state: see part_record
--- KEYS[2] tomb     string, 'tick at sum made': the run of this request or id, the hash of its payload, and its ledger
+-- KEYS[2] tomb     string, 'tick at sum made': the run of this request or id, its instant, the hash of its
+--                  payload, and the ledger that it belongs to
 -- KEYS[3] runs     list, the history
 -- KEYS[4] acts     list, the actions of operators
 -- KEYS[5] payloads hash, tick -> payload of an open run
 -- ARGV[1] id       of the run; '' for Trigger
 -- ARGV[2] at       ms, its instant; '0' for now
 -- ARGV[3] payload  of the run; may be empty
--- ARGV[4] most     open runs of Trigger at most, and of TriggerAt
+-- ARGV[4] most     limit of open runs of Trigger, and as many of TriggerAt
 -- ARGV[5] keep     ms, TTL of the tombstone after the instant
 -- ARGV[6] who      the caller
 -- ARGV[7] why      the reason; may be empty
 -- ARGV[8] channel  of the job
 --
--- Returns {1, tick} the run is open, or was before; tick identifies it
+-- Returns {1, tick} this or an earlier request has opened the run; tick identifies it
 --         {2} `most` runs are open
 --         {18} the id has another instant or payload
 --         or the reply of part_ledger
@@ -22,8 +23,8 @@
 --	none ──trigger──► open, not held ──claim, not before its instant──► like any run
 --	                        └──cancel──► skipped
 --
--- The run then waits, as after a release before its begin. While the job is paused, nobody claims a run with an id. If
--- the instant is later than the next check of each replica (SOON), no message is needed: the check finds the run.
+-- Until its claim, the run waits like a run that was released before its work began. While the job is
+-- paused, nobody claims a run with an id. If the instant is later than the next check of each replica (SOON), no message is needed: the check finds the run.
 --
 -- Twice is safe: the second request finds the tombstone, and the answer is the same {1, tick}. A tombstone of an
 -- earlier ledger does not count.

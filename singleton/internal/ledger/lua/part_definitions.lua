@@ -1,5 +1,5 @@
 -- The replicas of a job and their definitions. Only replicas of the acting definition claim ticks. It needs part_job.
---   job   hash: def: the acting definition; spec: its schedule as text; ttl: of a lease on a run (ms), in its replicas;
+--   job   hash: def: the acting definition; spec: its schedule as text; ttl: TTL (ms) of the leases of its runs;
 --         live:<replica>: 'till first seen since def identity':
 --           till         when the replica counts as dead unless it makes another request
 --           first, seen  its first and its newest request
@@ -8,12 +8,13 @@
 --           identity     its name for operators
 --
 -- A definition is proven when one of its replicas has made requests for PROBATION, from its first to its newest one.
--- The newest proven definition acts: the one whose oldest replica got it last. If none is proven, the acting one stays.
+-- The proven definition that appeared last acts; it appeared when the first of its live replicas got it. If none is
+-- proven, the acting one stays.
 local PROBATION = 5000           -- ms
 
--- lapse returns after how many ms without a request a replica counts as dead. The replica makes requests in a third of
--- that time. same counts the replicas of its definition with itself, others the replicas of other definitions. With
--- more replicas, each makes fewer requests: one of them is enough to notice a lost message.
+-- lapse returns the time (ms) without a request after which a replica counts as dead. The replica makes a request at
+-- least every third of that time. same counts the replicas of its definition with itself, others the replicas of
+-- other definitions. With more replicas, each makes fewer requests: it is enough that one replica notices a lost message.
 local function lapse(same, others)
   return others > 0 and 15000 or math.min(math.max(90000, 30000 * same), 360000)
 end
@@ -52,7 +53,7 @@ end
 
 -- newest returns the newest proven definition, or nil. It ignores the definition `without`.
 local function newest(live, without)
-  local oldest, proven, found = {}, {}, nil -- by definition
+  local oldest, proven, found = {}, {}, nil -- keyed by definition
   for _, r in pairs(live) do
     oldest[r.def] = math.min(oldest[r.def] or r.since, r.since)
     proven[r.def] = proven[r.def] or r.seen - r.first >= PROBATION
@@ -66,8 +67,8 @@ local function newest(live, without)
   return found
 end
 
--- elect stores and returns the definition that must act now. acting is the one until now, or nil: then
--- candidate acts if none is proven.
+-- elect stores and returns the definition that must act now. acting is the definition
+-- that acted until now. If it is nil and no definition is proven, candidate acts.
 local function elect(job, channel, live, acting, candidate)
   local elected = newest(live) or acting or candidate
   if elected ~= acting then
