@@ -15,8 +15,9 @@
 //	Semaphore       up to n leases at a time, each in a slot of its own; n is the number stored with the name
 //
 // An owner is a text that the caller chooses, because Go has no thread identity. A ReentrantMutex is the write
-// side of an RWMutex; a Mutex or a Semaphore cannot use a name that they use. A name has the kind of its holder, or while it is
-// free the kind of the first live waiter. Calls of another kind fail with [ErrWrongKind], waiters at their next check.
+// side of an RWMutex; a Mutex or a Semaphore cannot use a name that they use. A name has the kind of its holder, or
+// while it is free the kind of the first live waiter. Calls of another kind fail with [ErrWrongKind], waiters at their
+// next check.
 //
 // # Guarantees
 //
@@ -140,8 +141,8 @@
 //
 // # Rights
 //
-// docs/SECURITY.md lists the rights (ACL) that each type and method needs. Without publish or subscribe, waiters are slow
-// but correct.
+// docs/SECURITY.md lists the rights (ACL) that each type and method needs. Without publish or subscribe, waiters are
+// slow but correct.
 //
 // Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
 // (2016), and single-instance locking with SET NX PX.

@@ -2,8 +2,8 @@
 // that move. Package wire handles the failures of one server.
 //
 // It guarantees that a request is applied at most once while slots move. If the slot of the name has moved before the
-// answer arrives, the answer is ignored: the caller gets ErrUnknown. It does not guarantee that a request succeeds while its slot moves: a
-// script is then refused. Renewals follow their keys.
+// answer arrives, the answer is ignored: the caller gets ErrUnknown. It does not guarantee that a request succeeds
+// while its slot moves: a script is then refused. Renewals follow their keys.
 //
 //	a slot moves                     its names are at another server, and Config.Relocated is called
 //	a request, a dial or a           the slot table is refreshed
@@ -177,7 +177,8 @@ func (c *Cluster) replace(s *wire.Server, denied time.Duration) bool {
 }
 
 // disputed returns the servers that have denied a slot which they have in the table, with the times of the denials. It
-// deletes settled denials: the server was replaced, or the table gives the slot to another server. ok means that the cluster serves requests. The caller holds mu.
+// deletes settled denials: the server was replaced, or the table gives the slot to another server. ok means that the
+// cluster serves requests. The caller holds mu.
 func (c *Cluster) disputed(ok bool) map[*wire.Server]time.Duration {
 	disputed := map[*wire.Server]time.Duration{}
 	for d, sent := range c.denials {

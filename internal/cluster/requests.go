@@ -139,7 +139,8 @@ func (c *Cluster) Scan(ctx context.Context, scan wire.Scan) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// Nodes refreshes the slot table and returns the nodes by address, each with a name whose slot it serves, or with "" if it is a replica.
+// Nodes refreshes the slot table and returns the nodes by address, each with a name whose slot it serves, or with "" if
+// it is a replica.
 func (c *Cluster) Nodes(ctx context.Context, within time.Duration) (map[string]string, error) {
 	servers, err := c.primaries(ctx, time.Now().Add(within))
 	if servers == nil {

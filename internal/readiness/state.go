@@ -13,7 +13,8 @@ import (
 )
 
 // A State tells whether a worker is ready, from the result of its latest request. The errors of Unrecorded and Blocked
-// outlast successful requests. The zero value is the state of a worker that does not run. It is safe for concurrent use.
+// outlast successful requests. The zero value is the state of a worker that does not run. It is safe for concurrent
+// use.
 type State struct {
 	mu      sync.Mutex
 	running bool
@@ -135,7 +136,8 @@ func WithAnswers(ctx context.Context, answered func(err error)) context.Context 
 	return context.WithValue(ctx, answeredKey{}, answered)
 }
 
-// WithoutAnswers returns a context without the function of WithAnswers. Leases use this context, because they outlive the function.
+// WithoutAnswers returns a context without the function of WithAnswers. Leases use this context, because they outlive
+// the function.
 func WithoutAnswers(ctx context.Context) context.Context {
 	if Answers(ctx) {
 		return WithAnswers(ctx, nil)

@@ -21,8 +21,8 @@ type Details struct {
 // MaxActs is the number of acts of operators that a job keeps.
 const MaxActs = 100
 
-// Job reads the Details of a job, with at most limit runs, and as many acts. The error matches singleton.ErrNoLedger if the job
-// does not exist.
+// Job reads the Details of a job, with at most limit runs, and as many acts. The error matches singleton.ErrNoLedger if
+// the job does not exist.
 func Job(ctx context.Context, client *lockcore.Client, name string, limit int) (d Details, err error) {
 	j, err := singleton.NewJob(client, name)
 	if err != nil {

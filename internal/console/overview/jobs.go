@@ -9,8 +9,8 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A tick is overdue if it has been due for longer than the job's TTL and overdueAfter. During the TTL, the job's replicas
-// may wait for a dead replica.
+// A tick is overdue if it has been due for longer than the job's TTL and overdueAfter. During the TTL, the job's
+// replicas may wait for a dead replica.
 const overdueAfter = 5 * time.Second
 
 // A Mark has the properties by which jobs are filtered and sorted.

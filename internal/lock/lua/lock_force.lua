@@ -15,10 +15,10 @@
 -- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second call finds the remarks
 -- of the first one, and returns the same number. Only a foreign key that was written again is deleted again, and
 -- a string only with the same value. A waiter of each process is notified, as some processes may be frozen. Any check
--- serves the queue. A holder reads the remark after a renewal that found no lock. So the remark lasts as long as the lock
--- would have. It is written last, because the release must work while the server is out of memory.
--- kind_of comes from part_kind, parts_of from part_entry, look from part_owned, server_ms from part_clock,
--- notify_processes from part_queue, read and remove from part_owners.
+-- serves the queue. A holder reads the remark after a renewal that found no lock. So the remark lasts as long as the
+-- lock would have. It is written last, because the release must work while the server is out of memory. kind_of comes
+-- from part_kind, parts_of from part_entry, look from part_owned, server_ms from part_clock, notify_processes from
+-- part_queue, read and remove from part_owners.
 local lock, queue, forced, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local kind, remark, channels = ARGV[1], ARGV[3], ARGV[4]
 local KEPT, MOST = 604800000, 100 -- TTL (ms) and maximum length of `releases`

@@ -10,7 +10,8 @@ import (
 
 // step acts until nothing is left to do now, and returns the pause before the next step.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
-	// Until readAfter has passed, only a message causes a read. An old state does no harm: the ledger refuses its claim.
+	// Until readAfter has passed, only a message causes a read. An old state does no harm: the ledger refuses its
+	// claim.
 	if time.Since(f.readAt) >= f.readAfter() && f.freshness != stale {
 		f.freshness = expired
 	}

@@ -24,7 +24,8 @@
 --	                        └──cancel──► skipped
 --
 -- Until its claim, the run waits like a run that was released before its work began. While the job is
--- paused, nobody claims a run with an id. If the instant is later than the next check of each replica (SOON), no message is needed: the check finds the run.
+-- paused, nobody claims a run with an id. If the instant is later than the next check of each replica (SOON), no
+-- message is needed: the check finds the run.
 --
 -- Twice is safe: the second request finds the tombstone, and the answer is the same {1, tick}. A tombstone of an
 -- earlier ledger does not count.

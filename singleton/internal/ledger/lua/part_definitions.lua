@@ -14,7 +14,8 @@ local PROBATION = 5000           -- ms
 
 -- lapse returns the time (ms) without a request after which a replica counts as dead. The replica makes a request at
 -- least every third of that time. same counts the replicas of its definition with itself, others the replicas of
--- other definitions. With more replicas, each makes fewer requests: it is enough that one replica notices a lost message.
+-- other definitions. With more replicas, each makes fewer requests: it is enough that one replica notices a lost
+-- message.
 local function lapse(same, others)
   return others > 0 and 15000 or math.min(math.max(90000, 30000 * same), 360000)
 end
