@@ -264,7 +264,7 @@ func TestWhatADeployCosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(_ *testing.T, f *fleet) {
 				version := func(revision, replicas int) {
 					cfg := cfg
 					cfg.Revision = revision

@@ -33,14 +33,6 @@ func Size(day, night int) int {
 // Nightly reports whether `make nightly` runs the tests. It sets NOONLOCK_NIGHTLY.
 func Nightly() bool { return os.Getenv("NOONLOCK_NIGHTLY") != "" }
 
-// OnlyNightly skips a test in `make test`. It is for tests that take minutes and only confirm what faster tests show.
-func OnlyNightly(t *testing.T) {
-	t.Helper()
-	if !Nightly() {
-		t.Skip("it takes minutes: make nightly runs it")
-	}
-}
-
 // OnTopologies skips a test in `make test`. It is for tests of failovers, which take longer than 20 s because a
 // Sentinel waits for so long.
 func OnTopologies(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -101,7 +102,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		b.Helper()
 		b.Errorf("%s: answer %v: %s; after it\n%+v, before\n%+v", where, answer, fmt.Sprintf(format, args...), after, before)
 	}
-	code, want, tick := jobAnswer(answer), r.code(s), fmt.Sprint(b.tick)
+	code, want, tick := jobAnswer(answer), r.code(s), strconv.FormatInt(b.tick, 10)
 	if code != want {
 		complain("want %s", want)
 	}
