@@ -42,7 +42,7 @@ var sabotages = []sabotage{
 	{
 		// The clock of the workers is slower by less than the margin.
 		name: "no margin", rule: "two holders",
-		edits: []edit{{"internal/lease/times.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
+		edits: []edit{{"internal/lease/lease.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
 		both: []edit{{
 			"internal/lease/clock_linux.go",
 			"return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)",
