@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 var (
@@ -99,14 +101,7 @@ func (x *bench) note(with string) {
 }
 
 // sleep returns after d, or when the benchmark ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func sleep(ctx context.Context, d time.Duration) { retry.Sleep(ctx, d, nil) }
 
 // median returns the median of samples, which it sorts.
 func median(samples []float64) float64 { return quantile(samples, .5) }

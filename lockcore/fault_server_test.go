@@ -20,7 +20,7 @@ type serverFault struct {
 	on     func(t *testing.T, test func(e *env))
 	inject func(e *env)
 	loses  string       // "the lease", "all" if the queue is lost, too; empty: the lease is renewed
-	then   func(e *env) // while the next lease is held; nil: nothing happens
+	then   func(e *env) // optional step while the next lease is held
 }
 
 // After a fault, a lease that the server still has stays valid, with the same token, and a lease that it has lost ends

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // never is later than every due time. It also serves as a limit of clock readings.
@@ -17,7 +19,7 @@ type Clock struct {
 	reference func() time.Duration // reads the reference clock; nil without one
 	origin    time.Duration        // reading of the reference clock at start
 	gained    atomic.Int64         // gain of the reference clock, in ns
-	jumps     chan struct{}        // gets a value after a gain of more than minJump
+	jumps     retry.Signal         // gets a value after a gain of more than minJump
 }
 
 // minJump is the gain above which timers would end leases too late.
@@ -25,7 +27,7 @@ const minJump = time.Millisecond
 
 // NewClock returns a clock that reads reference, or the system's clock if reference is nil.
 func NewClock(reference func() time.Duration) *Clock {
-	k := &Clock{start: time.Now(), reference: reference, jumps: make(chan struct{}, 1)}
+	k := &Clock{start: time.Now(), reference: reference, jumps: retry.NewSignal()}
 	if reference == nil {
 		k.reference = systemClock()
 	}
@@ -64,10 +66,7 @@ func (k *Clock) recordGain(ahead time.Duration) {
 			continue
 		}
 		if int64(ahead)-old > int64(minJump) {
-			select {
-			case k.jumps <- struct{}{}:
-			default:
-			}
+			k.jumps.Send()
 		}
 		return
 	}

@@ -29,7 +29,7 @@ func (x *expiry) add(l *Lease) {
 	x.ends.add(l, l.until())
 	if l.expires.at < x.wakeAt || x.early() > before {
 		x.wakeAt = min(x.wakeAt, l.expires.at)
-		x.wake()
+		x.wake.Send()
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A loop calls a function on one goroutine, whenever its timer fires or wake is called. expiry and renewals embed it.
+// A loop calls a function on one goroutine, whenever its timer fires or wake is sent. expiry and renewals embed it.
 type loop struct {
-	kick  chan struct{}   // value of wake
+	wake  retry.Signal    // causes a step
 	ctx   context.Context // context of the goroutines, which stop ends
 	stop  context.CancelFunc
 	first sync.Once      // for the first lease, which starts the goroutine
@@ -17,7 +19,7 @@ type loop struct {
 
 func newLoop() loop {
 	ctx, stop := context.WithCancel(context.Background())
-	return loop{kick: make(chan struct{}, 1), ctx: ctx, stop: stop}
+	return loop{wake: retry.NewSignal(), ctx: ctx, stop: stop}
 }
 
 // start starts the goroutine. step returns how long to sleep. A value in jumps, which may be nil, ends the sleep.
@@ -29,20 +31,13 @@ func (l *loop) start(step func() time.Duration, jumps <-chan struct{}) {
 			timer.Reset(step())
 			select {
 			case <-timer.C:
-			case <-l.kick:
+			case <-l.wake:
 			case <-jumps:
 			case <-l.ctx.Done():
 				return
 			}
 		}
 	})
-}
-
-func (l *loop) wake() {
-	select {
-	case l.kick <- struct{}{}:
-	default:
-	}
 }
 
 // close stops the goroutines. All leases must have ended.

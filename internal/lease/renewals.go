@@ -62,7 +62,7 @@ func (r *renewals) add(l *Lease) {
 	r.join(l, r.renewer.Stream(l), r.dueAfter(l, l.acquired))
 	if l.renews.at < r.wakeAt {
 		r.wakeAt = l.renews.at
-		r.wake()
+		r.wake.Send()
 	}
 }
 
@@ -88,7 +88,7 @@ func (r *renewals) renewMoved(moved func(*Lease) bool) {
 			}
 		}
 	}
-	r.wake()
+	r.wake.Send()
 }
 
 func (r *renewals) dueNow(l *Lease) {
@@ -98,7 +98,7 @@ func (r *renewals) dueNow(l *Lease) {
 	if l.renews.index > 0 {
 		l.group.due.move(l, now)
 	}
-	r.wake()
+	r.wake.Send()
 }
 
 // join adds a lease to the group of a stream. The caller holds r.mu.
@@ -235,7 +235,7 @@ func (r *renewals) answered(g *group, b *batch, done []bool) {
 			l.group.due.move(l, min(max(l.renews.at, now), now+l.times.Retry))
 		}
 	}
-	r.wake()
+	r.wake.Send()
 }
 
 // A Stream carries renewals to one server. Leases with equal Streams share batches, so its dynamic

@@ -22,7 +22,7 @@ func (n *Name) begin(ctx context.Context, k Kind, waits bool) (*Attempt, error) 
 	number := c.attempts.Add(1)
 	a := n.attempt(k, number, k.stored(c.process, number, c.identity))
 	if waits {
-		a.wake = make(chan struct{}, 1)
+		a.wake = retry.NewSignal()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

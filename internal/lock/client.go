@@ -13,6 +13,7 @@ import (
 	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -117,11 +118,11 @@ type Attempt struct {
 	notifiedAt        atomic.Int64 // arrival of a grant message, plus 1 ns; zero before it
 	counterExtendedAt atomic.Int64 // time of the last renewal that extended the token counter
 
-	wake         chan struct{} // wakes the waiter after a change of checkDue or lockEndsIn; nil if it does not queue
-	checkDue     atomic.Bool   // whether the waiter must send a check now
-	allCheckedAt atomic.Int64  // time of the last wakeAll with this waiter
-	lockEndsIn   atomic.Int64  // remaining TTL in the last message to the head of the queue, in ns
-	warnedNoTTL  bool          // whether a lock without TTL was logged
+	wake         retry.Signal // wakes the waiter after a change of checkDue or lockEndsIn; nil if it does not queue
+	checkDue     atomic.Bool  // whether the waiter must send a check now
+	allCheckedAt atomic.Int64 // time of the last wakeAll with this waiter
+	lockEndsIn   atomic.Int64 // remaining TTL in the last message to the head of the queue, in ns
+	warnedNoTTL  bool         // whether a lock without TTL was logged
 }
 
 // A Lease is an attempt that was granted, until its lock is released or has expired.

@@ -63,7 +63,7 @@ func (c *Client) handleHead(value string, left time.Duration) {
 		if before := a.lockEndsIn.Swap(int64(left)); before > 0 && before < int64(left) {
 			a.lockEndsIn.Store(before) // a longer time may be forged, and must not delay the check
 		}
-		a.nudge()
+		a.wake.Send()
 	}
 }
 
@@ -117,13 +117,6 @@ func (a *Attempt) wakeOthers(t0 time.Duration) {
 func (a *Attempt) checkNow() {
 	if a.wake != nil {
 		a.checkDue.Store(true)
-		a.nudge()
-	}
-}
-
-func (a *Attempt) nudge() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
+		a.wake.Send()
 	}
 }

@@ -194,13 +194,8 @@ func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquir
 	waiting := n.c.metrics.kind(k.Label()).queue().waiting
 	waiting.Inc()
 	defer waiting.Dec()
-	freed := make(chan struct{}, 1)
-	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free", n.keys.name), func(string) {
-		select {
-		case freed <- struct{}{}:
-		default:
-		}
-	})()
+	freed := retry.NewSignal()
+	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free", n.keys.name), func(string) { freed.Send() })()
 	pauses, split := retry.Growing(firstPause, longestPause, 2, 1), splitPause
 	for {
 		pause := pauses.NextBackOff()

@@ -127,8 +127,8 @@ end
 -- serve grants the lock to the head of the queue, and to the waiters behind it that may hold it together with the
 -- head. It returns four values:
 --   token    if `me` was served
---   stop     the time (ms) at which the head's wait ends if no lease is renewed; 0: the queue is empty; -1: there is
---            more to do, as one call skips at most 1000 waiters
+--   stop     the time (ms) at which the head's wait ends if no lease is renewed. It is 0 if the queue is empty, and -1
+--            if there is more to do, as one call skips at most 1000 waiters
 --   refused  the code that refuses `me`, or nil
 --   time     the longest time (ms) for which another waiter was granted the lock, or nil
 -- A waiter that has lapsed is removed, and joins again if it is alive. All waiters of a process that did not confirm a

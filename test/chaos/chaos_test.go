@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
@@ -89,11 +90,11 @@ func TestChaos(t *testing.T) {
 				cfg.Kinds = []string{history.Mutex, history.Election}
 			}
 			w := newWorld(t, binary, top, 5, false, cfg)
-			sleep(t.Context(), 3*cfg.TTL+top.delay) // a calm time, in which waiters have an order
+			retry.Sleep(t.Context(), 3*cfg.TTL+top.delay, nil) // a calm time, in which waiters have an order
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
 			newNemesis(w, seed).run(ctx, 3)
-			sleep(t.Context(), 4*cfg.TTL+top.delay)
+			retry.Sleep(t.Context(), 4*cfg.TTL+top.delay, nil)
 			w.finish()
 			v := w.judge()
 			servers.Count(t, "%s", summary(name, seed, v))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -132,7 +133,7 @@ func (n *nemesis) strike(ctx context.Context) {
 		event := history.Event{What: history.Begin, Fault: f.name, Class: f.class, Target: f.target, ID: id}
 		n.log.Add(event)
 		if end := f.hit(lasts); end != nil {
-			sleep(ctx, lasts)
+			retry.Sleep(ctx, lasts, nil)
 			end()
 		}
 		event.What = history.End
@@ -141,7 +142,7 @@ func (n *nemesis) strike(ctx context.Context) {
 		delete(n.busy, f.target)
 		n.mu.Unlock()
 	}
-	sleep(ctx, rest)
+	retry.Sleep(ctx, rest, nil)
 }
 
 // choose returns the id 0 if the target has a fault, or enough servers have one.
@@ -174,13 +175,4 @@ func (n *nemesis) choose() (f fault, id int, lasts, rest time.Duration) {
 	n.busy[f.target] = true
 	n.id++
 	return f, n.id, lasts, rest
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
@@ -44,7 +45,7 @@ func TestPeers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
 			newNemesis(w, seed).run(ctx, 3)
-			sleep(t.Context(), 4*cfg.TTL)
+			retry.Sleep(t.Context(), 4*cfg.TTL, nil)
 			v := w.judge()
 			for rule, n := range v.Rules() {
 				servers.Count(t, "%s: %s, %d times for 1,000 leases", name, rule, 1000*n/max(1, v.Leases[history.Mutex]))

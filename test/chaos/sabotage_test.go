@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -165,7 +166,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	}()
 	begin := time.Now()
 	for len(found) == 0 && ctx.Err() == nil {
-		sleep(ctx, time.Second)
+		retry.Sleep(ctx, time.Second, nil)
 		found = w.judge(w.ledger(client)...).Serious()
 	}
 	after = time.Since(begin)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -113,7 +112,6 @@ type worker struct {
 	lives int
 	cmd   *exec.Cmd
 	ended chan struct{}
-	err   error // of the process, after its end
 }
 
 func (x *worker) process() string { return fmt.Sprint(x.name, ".", x.lives) }
@@ -134,21 +132,11 @@ func (x *worker) start() {
 	output, err := os.Create(filepath.Join(w.folder, x.process()+".log"))
 	must(w.t, err)
 	defer output.Close()
-	cmd, ended, started := exec.Command(w.binary, string(argument)), make(chan struct{}), make(chan error, 1)
+	cmd := exec.Command(w.binary, string(argument))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	go func() {
-		// The kernel kills the process when the thread that started it ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			x.err = cmd.Wait()
-			close(ended)
-		}
-	}()
-	must(w.t, <-started)
+	ended, err := servers.Start(cmd)
+	must(w.t, err)
 	x.cmd, x.ended = cmd, ended
 }
 
@@ -185,7 +173,11 @@ func (w *world) finish() {
 	for _, x := range w.workers {
 		select {
 		case <-x.ended:
-			x.exited(x.err)
+			var err error
+			if state := x.cmd.ProcessState; !state.Success() {
+				err = &exec.ExitError{ProcessState: state}
+			}
+			x.exited(err)
 		case <-time.After(patience):
 			x.exited(errors.New("it did not end in time"))
 			x.signal(syscall.SIGQUIT) // its log then has all goroutines

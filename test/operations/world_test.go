@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,24 +151,12 @@ func (p *program) String() string {
 // start starts a program. env is added to its environment.
 func (w *world) start(command string, env ...string) *program {
 	w.Helper()
-	p := &program{w: w, exited: make(chan struct{})}
+	p := &program{w: w}
 	p.cmd = exec.Command("sh", "-c", "exec "+command) //nolint:noctx // it is killed below
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = w.dir, slices.Concat(w.env, env), p, p
 	p.cmd.WaitDelay = time.Second // its children may have its output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		// The kernel kills the process when the thread that started it ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // ProcessState has the result
-			close(p.exited)
-		}
-	}()
-	testenv.Must(w, <-started)
+	p.exited = testenv.Call(servers.Start(p.cmd)).Must(w)
 	w.Cleanup(func() {
 		p.signal(syscall.SIGKILL)
 		<-p.exited

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,7 +203,7 @@ type replica struct {
 func (w *world) start() {
 	w.t.Helper()
 	w.mu.Lock()
-	r := &replica{name: fmt.Sprintf("replica-%d", len(w.all)+1), exited: make(chan struct{})}
+	r := &replica{name: fmt.Sprintf("replica-%d", len(w.all)+1)}
 	w.all = append(w.all, r)
 	w.mu.Unlock()
 	out, in, err := os.Pipe()
@@ -213,20 +212,8 @@ func (w *world) start() {
 	}
 	r.cmd = exec.Command(w.binary, "serve", "--identity", r.name) //nolint:noctx // it is killed below
 	r.cmd.Env, r.cmd.Stderr, r.cmd.SysProcAttr = w.env, in, dieWithUs()
-	started := make(chan error, 1)
-	go func() {
-		// The kernel kills the process when the thread that started it ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := r.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = r.cmd.Wait() // ProcessState has the result
-			close(r.exited)
-		}
-	}()
-	err = errors.Join(<-started, in.Close())
-	if err != nil {
+	r.exited, err = servers.Start(r.cmd)
+	if err = errors.Join(err, in.Close()); err != nil {
 		w.t.Fatal(err)
 	}
 	read := make(chan struct{})

@@ -51,6 +51,23 @@ type serverRun struct {
 	done chan struct{} // closed after the run has ended and was waited for
 }
 
+// Start starts a program. exited is closed when the program has ended and cmd.ProcessState has its result. The kernel
+// sends Pdeathsig when the thread that forked the program ends, not the process. So this thread exists until then.
+func Start(cmd *exec.Cmd) (exited chan struct{}, err error) {
+	started, exited := make(chan error, 1), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(exited)
+		}
+	}()
+	return exited, <-started
+}
+
 // Pid returns the process ID of the server, or of its last run if it is not running.
 func (p *process) Pid() int { return p.current.Load().Pid }
 
@@ -151,20 +168,8 @@ func (p *process) start() error {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = attributes(p.credential, p.deathSignal)
 
-	started, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		// The kernel sends the death signal when the thread that forked the server ends,
-		// not the process. So this thread must exist until the server has ended.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // the server's log has the reason of its end
-			close(done)
-		}
-	}()
-	if err := <-started; err != nil {
+	done, err := Start(cmd)
+	if err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	p.current.Store(&serverRun{cmd.Process, done})

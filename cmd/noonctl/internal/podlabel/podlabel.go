@@ -118,8 +118,8 @@ func (l *Label) Set(on bool) {
 	}
 }
 
-// Await waits until the API has accepted the last call of Set, and reports whether it has. It
-// returns early if ctx ends.
+// Await waits until the API has accepted the last call of Set before it, and reports whether it has. It returns early
+// if ctx ends. A later call of Set may replace that change before it is sent: then Await waits until ctx ends.
 func (l *Label) Await(ctx context.Context) bool {
 	select {
 	case <-l.newestChange().applied:
