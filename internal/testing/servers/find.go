@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 )
 
@@ -61,13 +62,24 @@ func missing(tb testing.TB, program, debianPackage string) {
 	tb.Skip(reason)
 }
 
-// folder makes a temporary directory. A shell removes it when remove is called or this process ends, even if the
+// memory returns a folder of a file system in memory, or "" if there is none with room. A server that waits for the disk
+// at each write would otherwise stand still for seconds when something else keeps the disk busy.
+func memory() string {
+	const folder, room = "/dev/shm", 1 << 28
+	var free syscall.Statfs_t
+	if syscall.Statfs(folder, &free) != nil || free.Bavail*uint64(free.Bsize) < room { //nolint:gosec // positive
+		return ""
+	}
+	return folder
+}
+
+// folder makes a temporary directory in parent, "" being the system's. A shell removes it when remove is called or this process ends, even if the
 // process is killed: then the kernel closes the standard input of the shell. The shell retries for a while, since a
 // server that is ending may still write to the directory.
-func folder(name string) (dir string, remove func(), err error) {
+func folder(parent, name string) (dir string, remove func(), err error) {
 	// Not t.TempDir: only this user can access it, and postgres may have to run as another user. Also, a shared server
 	// outlives the test.
-	dir, err = os.MkdirTemp("", "noonlock-"+name+"-")
+	dir, err = os.MkdirTemp(parent, "noonlock-"+name+"-")
 	if err != nil {
 		return "", nil, err
 	}

@@ -50,7 +50,7 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 	if _, err := exec.LookPath(program); err != nil {
 		tb.Fatalf("NOONLOCK_REDIS_SERVER: %v", err)
 	}
-	dir, remove, err := folder("redis")
+	dir, remove, err := folder(memory(), "redis")
 	if err != nil {
 		tb.Fatalf("%s: %v", name, err)
 	}

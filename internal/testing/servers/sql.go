@@ -118,7 +118,7 @@ func (k *engine) database(tb testing.TB) SQL {
 }
 
 func (k *engine) start(p programs, opts []string) (*SQLServer, error) {
-	dir, remove, err := folder(k.name)
+	dir, remove, err := folder("", k.name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", k.name, err)
 	}
