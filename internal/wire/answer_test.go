@@ -1,12 +1,8 @@
 package wire_test
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -82,87 +78,4 @@ func TestFault119_ReplyIsRepeated(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A reply that nobody has asked for arrives before that to the first request of a connection, or the reply to the first
-// request arrives again before that to the second one.
-func TestFault119_StrayReply(t *testing.T) {
-	for name, echo := range echoes(t) {
-		for at := range 2 {
-			t.Run(fmt.Sprint(name, " ", at), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, e *env) {
-					opt := e.redis.OptionsVia(e.faults)
-					dial := opt.Dialer
-					dials := 0
-					unproved := wire.Unknown
-					if name == "refused" && at == 1 { // a refusal names nothing
-						unproved = wire.Refused
-					}
-					opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-						conn, err := dial(ctx, network, addr)
-						if dials++; err != nil || dials > 2 {
-							return conn, err
-						}
-						stray := &strayConn{Conn: conn, before: int64(2 + at)}
-						stray.refusal = unproved == wire.Refused
-						return stray, nil
-					}
-					w := connect(t, opt, func() {}, func() {})
-					defer w.Close()
-					for i := range 6 {
-						r, want := echo(i)
-						if r.IsScript() {
-							r = r.WithSource()
-						}
-						value, err := w.Send(t.Context(), "", r, time.Second)
-						switch outcome := wire.OutcomeOf(err); {
-						case i < 2*(1+at) && i%(1+at) == at:
-							if outcome != unproved {
-								t.Errorf("request %d: %v, %v", i, value, err)
-							}
-						case want != "" && (err != nil || value != want), want == "" && outcome != wire.Refused:
-							t.Errorf("request %d, whose reply is its own: %v, %v", i, value, err)
-						}
-					}
-				})
-			})
-		}
-	}
-}
-
-// A strayConn receives a reply more than its server sends, before the reply to its write of that number: the one
-// before, but not that to HELLO.
-type strayConn struct {
-	net.Conn
-	before  int64
-	refusal bool // only a refusal is repeated
-	writes  atomic.Int64
-	last    []byte // what was read last; nil: the reply was given
-	kept    []byte // what follows it
-}
-
-func (c *strayConn) Write(b []byte) (int, error) {
-	c.writes.Add(1)
-	return c.Conn.Write(b)
-}
-
-func (c *strayConn) Read(b []byte) (int, error) {
-	if c.kept != nil {
-		n := copy(b, c.kept)
-		c.kept = nil
-		return n, nil
-	}
-	n, err := c.Conn.Read(b)
-	switch writes := c.writes.Load(); {
-	case writes < c.before && (!c.refusal || b[0] == '-'):
-		c.last = slices.Clone(b[:n])
-	case writes == c.before && c.last != nil:
-		c.kept = slices.Clone(b[:n])
-		stray := c.last
-		if c.last = nil; c.before == 2 {
-			stray = []byte("+stray\r\n")
-		}
-		n = copy(b, stray)
-	}
-	return n, err
 }

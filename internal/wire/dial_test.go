@@ -20,109 +20,13 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A road is a Dialer, and counts its dials and connections.
-type road struct {
-	redis *lockcoretest.Redis
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	mu      sync.Mutex
-	bar     func(ctx context.Context) error // before a connection is made; nil: nothing
-	dials   int
-	dialing int
-	most    int // at a time
-	open    map[*counted]struct{}
-	longest time.Duration // the longest time that a dial was given
-}
-
-// onRoad runs a test in a bubble, with the options of a Client that uses the road.
-func onRoad(t *testing.T, test func(t *testing.T, r *road, opt *redis.Options)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := &road{redis: lockcoretest.NewRedis(t), open: map[*counted]struct{}{}}
-		opt := r.redis.Options()
-		r.dial, opt.Dialer = opt.Dialer, r.take
-		test(t, r, opt)
-		synctest.Wait()
-		if dialing, open, _ := r.counts(); dialing+open > 0 {
-			t.Errorf("%d dials and %d connections are left", dialing, open)
-		}
-	})
-}
-
-func (r *road) take(ctx context.Context, network, addr string) (net.Conn, error) {
-	r.mu.Lock()
-	bar := r.bar
-	r.dials++
-	r.dialing++
-	r.most = max(r.most, r.dialing)
-	if until, ok := ctx.Deadline(); ok {
-		r.longest = max(r.longest, time.Until(until))
-	} else {
-		r.longest = time.Hour
-	}
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.dialing--
-	}()
-	if bar != nil {
-		if err := bar(ctx); err != nil {
-			return nil, err
-		}
-	}
-	conn, err := r.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := &counted{Conn: conn, r: r}
-	r.open[c] = struct{}{}
-	return c, nil
-}
-
-// block makes dials wait, whatever their contexts say, until free is called.
-func (r *road) block() (free func()) {
-	over := make(chan struct{})
-	r.set(func(context.Context) error { <-over; return nil })
-	return func() { close(over) }
-}
-
-func (r *road) set(bar func(context.Context) error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bar = bar
-}
-
-func (r *road) counts() (dialing, open, dials int) {
-	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dialing, len(r.open), r.dials
-}
-
-type counted struct {
-	net.Conn
-	r *road
-}
-
-func (c *counted) Close() error {
-	c.r.mu.Lock()
-	delete(c.r.open, c)
-	c.r.mu.Unlock()
-	return c.Conn.Close()
-}
-
 // ping sends a PING and asserts that its outcome is known and how long it took.
-func ping(t *testing.T, w wire.Wire, within time.Duration) error {
+func ping(t *testing.T, e *env, within time.Duration) error {
 	t.Helper()
 	begun := time.Now()
-	_, err := w.Send(t.Context(), "", wire.Command("ping"), within)
+	_, err := e.Send(t.Context(), "", wire.Command("ping"), within)
 	if took := time.Since(begun); took > within {
 		t.Errorf("a request with a timeout of %v took %v", within, took)
 	}
@@ -135,36 +39,27 @@ func ping(t *testing.T, w wire.Wire, within time.Duration) error {
 // Dials hang and ignore their contexts. There are two at a time. Once they return, one connection
 // serves the requests, and the others are closed.
 func TestFault69_DialsThatHangAreFew(t *testing.T) {
-	for name, late := range map[string]time.Duration{"a setup waits for them": 0, "no setup waits for them": 5 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-				w := connect(t, opt, func() {}, func() {})
-				defer w.Close()
-				free := r.block()
-				var err error
-				for range 40 {
-					if err = ping(t, w, 100*time.Millisecond); err == nil {
-						t.Fatal("a request without a connection was answered")
-					}
-				}
-				if dialing, _, _ := r.counts(); dialing != 2 || !strings.Contains(err.Error(), "earlier dials have not returned") {
-					t.Errorf("%d dials at a time; the last request: %v", dialing, err)
-				}
-				time.Sleep(late)
-				if late > 0 { // the setups have ended, their dials have not
+	for _, late := range []time.Duration{0, 5 * time.Second} {
+		t.Run(late.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *env) {
+				free := e.block()
+				for range 2 {
+					var err error
 					for range 40 {
-						err = ping(t, w, 100*time.Millisecond)
+						if err = ping(t, e, 100*time.Millisecond); err == nil {
+							t.Fatal("a request without a connection was answered")
+						}
 					}
-					if dialing, _, _ := r.counts(); dialing != 2 || !strings.Contains(err.Error(), "earlier dials have not returned") {
+					if dialing, _, _ := e.counts(); dialing != 2 || !strings.Contains(err.Error(), "earlier dials have not returned") {
 						t.Errorf("%d dials at a time; the last request: %v", dialing, err)
 					}
+					time.Sleep(late) // the setups have ended, their dials have not
 				}
-				r.set(nil)
 				free()
-				if dialing, open, _ := r.counts(); dialing > 0 || open > 1 {
+				if dialing, open, _ := e.counts(); dialing > 0 || open > 1 {
 					t.Errorf("%d dials, %d connections after the dials returned", dialing, open)
 				}
-				testenv.Must(t, ping(t, w, 300*time.Millisecond))
+				testenv.Must(t, ping(t, e, 300*time.Millisecond))
 			})
 		})
 	}
@@ -173,18 +68,16 @@ func TestFault69_DialsThatHangAreFew(t *testing.T) {
 // However many callers there are, there are three connections: for calls, renewals and messages. While the server is
 // silent, there are six at most. A caller's request is not repeated on the second one.
 func TestFault104_ConnectionsAreFew(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		defer w.Messages("").Start(t.Context())()
-		pings(t, w.Renewals(""))
+	inBubble(t, func(t *testing.T, e *env) {
+		defer e.Messages("").Start(t.Context())()
+		pings(t, e.Renewals(""))
 		callers := func(of int, within time.Duration) (answered int) {
 			var all sync.WaitGroup
 			var n atomic.Int64
 			for i := range of {
 				all.Go(func() {
 					want := fmt.Sprint("value ", i)
-					value, err := w.Send(t.Context(), "", wire.Command("echo", want), within)
+					value, err := e.Send(t.Context(), "", wire.Command("echo", want), within)
 					if err == nil && value != want {
 						t.Errorf("%q for %q", value, want)
 					} else if err == nil {
@@ -197,7 +90,7 @@ func TestFault104_ConnectionsAreFew(t *testing.T) {
 		}
 		few := func(most int) {
 			t.Helper()
-			if _, open, _ := r.counts(); open > most {
+			if _, open, _ := e.counts(); open > most {
 				t.Errorf("%d connections, want at most %d", open, most)
 			}
 		}
@@ -205,18 +98,18 @@ func TestFault104_ConnectionsAreFew(t *testing.T) {
 			t.Errorf("%d of 200 were answered", n)
 		}
 		few(3)
-		r.redis.Hang()
+		e.redis.Hang()
 		for range 30 {
 			go callers(20, 900*time.Millisecond)
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 				defer cancel()
-				w.Renewals("").Send(ctx, []wire.Request{wire.Command("ping")})
+				e.Renewals("").Send(ctx, []wire.Request{wire.Command("ping")})
 			}()
 			time.Sleep(300 * time.Millisecond)
 			few(6)
 		}
-		r.redis.Unhang()
+		e.redis.Unhang()
 		if n := callers(200, time.Second); n != 200 {
 			t.Errorf("%d of 200 were answered afterwards", n)
 		}
@@ -231,28 +124,27 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: 3 * time.Second, 30 * time.Second: 3 * time.Second, time.Second: time.Second} {
 		for _, subscribes := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, subscribes %v", given, subscribes), func(t *testing.T) {
-				onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-					opt.DialTimeout = given
-					w := connect(t, opt, func() {}, func() {})
-					defer w.Close()
-					r.set(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+				inBubble(t, func(t *testing.T, e *env) {
+					e.opt.DialTimeout = given
+					e.connect()
+					e.set(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 					if subscribes {
-						w.Messages("").Start(t.Context())
+						e.Messages("").Start(t.Context())
 					}
 					for begun := time.Now(); time.Since(begun) < 20*time.Second; synctest.Wait() {
 						if !subscribes {
-							batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+							batch(t, e.Renewals(""), time.Second, wire.Command("ping"))
 						} else {
 							time.Sleep(time.Second)
 						}
 					}
-					r.set(nil)
-					r.mu.Lock()
-					if r.longest != want || r.dials < 4 {
-						t.Errorf("%d dials in 20 s, with up to %v; want %v", r.dials, r.longest, want)
+					e.set(nil)
+					e.mu.Lock()
+					if e.longest != want || e.dials < 4 {
+						t.Errorf("%d dials in 20 s, with up to %v; want %v", e.dials, e.longest, want)
 					}
-					r.mu.Unlock()
-					testenv.Must(t, batch(t, w.Renewals(""), 2*time.Second, wire.Command("ping"))[0].Err)
+					e.mu.Unlock()
+					testenv.Must(t, batch(t, e.Renewals(""), 2*time.Second, wire.Command("ping"))[0].Err)
 				})
 			})
 		}
@@ -279,24 +171,23 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 		}, "no such host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
+			inBubble(t, func(t *testing.T, e *env) {
 				var mended atomic.Bool
-				good := opt.Dialer
-				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				good := e.opt.Dialer
+				e.opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					if mended.Load() {
 						return good(ctx, network, addr)
 					}
 					return test.dial()
 				}
-				w := connect(t, opt, func() {}, func() {})
-				defer w.Close()
+				e.connect()
 				for range 10 { // more than there may be dials at a time
-					if err := ping(t, w, time.Second); err == nil || !strings.Contains(err.Error(), test.says) {
+					if err := ping(t, e, time.Second); err == nil || !strings.Contains(err.Error(), test.says) {
 						t.Errorf("PING = %v", err)
 					}
 				}
 				mended.Store(true)
-				testenv.Must(t, ping(t, w, time.Second))
+				testenv.Must(t, ping(t, e, time.Second))
 			})
 		})
 	}
@@ -305,13 +196,12 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 // Close ends dials, requests and connections at once. A connection that a dial returns
 // later is closed, and nothing dials any more.
 func TestFault69_CloseDuringDials(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		pings(t, w.Renewals(""))
-		free := r.block()
+	inBubble(t, func(t *testing.T, e *env) {
+		pings(t, e.Renewals(""))
+		free := e.block()
 		errs := make(chan error, 3)
 		go func() {
-			_, err := w.Send(t.Context(), "", wire.Command("ping"), time.Minute)
+			_, err := e.Send(t.Context(), "", wire.Command("ping"), time.Minute)
 			errs <- err
 		}()
 		go func() {
@@ -319,16 +209,16 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 				go func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					errs <- w.Renewals("").Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
+					errs <- e.Renewals("").Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
 				}()
 			}
 		}()
-		go w.Messages("").Start(t.Context())
-		if dialing, open, _ := r.counts(); dialing != 2 || open != 1 {
+		go e.Messages("").Start(t.Context())
+		if dialing, open, _ := e.counts(); dialing != 2 || open != 1 {
 			t.Errorf("%d dials, %d connections", dialing, open)
 		}
 		begun := time.Now()
-		w.Close()
+		e.Close()
 		for range cap(errs) {
 			if err := <-errs; err == nil {
 				t.Error("a request was answered by a Wire that is closed")
@@ -337,22 +227,21 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 		if took := time.Since(begun); took > 0 {
 			t.Errorf("Close and the requests took %v", took)
 		}
-		if _, open, _ := r.counts(); open != 0 {
+		if _, open, _ := e.counts(); open != 0 {
 			t.Errorf("%d connections are left", open)
 		}
-		r.set(nil)
 		free()
-		if dialing, open, _ := r.counts(); dialing+open > 0 {
+		if dialing, open, _ := e.counts(); dialing+open > 0 {
 			t.Errorf("%d dials and %d connections are left", dialing, open)
 		}
-		_, _, before := r.counts()
-		if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); !errors.Is(err, wire.ErrClosed) {
+		_, _, before := e.counts()
+		if _, err := e.Send(t.Context(), "", wire.Command("ping"), time.Second); !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if err := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrClosed) {
+		if err := batch(t, e.Renewals(""), time.Second, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if _, _, dials := r.counts(); dials != before {
+		if _, _, dials := e.counts(); dials != before {
 			t.Errorf("%d dials after Close", dials-before)
 		}
 	})
@@ -383,7 +272,7 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 				}
 				e.redis.Server().SetError("")
 				pings(t, e.Renewals(""))
-				testenv.Equal(t, "new connections", e.dials.Load()-1, want)
+				testenv.Equal(t, "new connections", e.dialed()-1, want)
 			})
 		})
 	}
@@ -392,23 +281,20 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 // A caller leaves while its request waits for an answer, or for a connection. It returns at once. A
 // request that was not sent yet is never sent, and the others get their own answers.
 func TestFault45_CallersThatLeave(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		testenv.Must(t, ping(t, w, time.Second))
-		r.redis.Hang()
+	inBubble(t, func(t *testing.T, e *env) {
+		testenv.Must(t, ping(t, e, time.Second))
+		e.redis.Hang()
 		ctx, leave := context.WithCancel(t.Context()) // go-redis ignores it: it has no deadline
 		time.AfterFunc(100*time.Millisecond, leave)
 		begun := time.Now()
-		_, err := w.Send(ctx, "", wire.Command("ping"), time.Minute)
+		_, err := e.Send(ctx, "", wire.Command("ping"), time.Minute)
 		if took := time.Since(begun); took != 100*time.Millisecond || !errors.Is(err, context.Canceled) {
 			t.Errorf("Send returned after %v: %v", took, err)
 		}
-		r.redis.Unhang()
+		e.redis.Unhang()
 
-		w = connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		free := r.block()
+		e.connect()
+		free := e.block()
 		var wg sync.WaitGroup
 		for i := range 10 {
 			within, leaves := 1900*time.Millisecond, i%2 == 0
@@ -416,7 +302,7 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 				within = 1100 * time.Millisecond
 			}
 			wg.Go(func() {
-				n, err := w.Send(t.Context(), "", wire.Command("incrby", fmt.Sprint("n", i), i), within)
+				n, err := e.Send(t.Context(), "", wire.Command("incrby", fmt.Sprint("n", i), i), within)
 				if leaves && wire.OutcomeOf(err) != wire.Unsent || !leaves && (err != nil || n != int64(i)) {
 					t.Errorf("request %d: %v, %v", i, n, err)
 				}
@@ -424,11 +310,10 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(1400 * time.Millisecond)
-		r.set(nil)
 		free()
 		wg.Wait()
 		for i := 0; i < 10; i += 2 {
-			if r.redis.Server().Exists(fmt.Sprint("n", i)) {
+			if e.redis.Server().Exists(fmt.Sprint("n", i)) {
 				t.Errorf("request %d was sent after its caller had left", i)
 			}
 		}
@@ -438,11 +323,9 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 // A connection that is ready too late for its request serves the next one, also one that
 // waits already. A connection that is not needed any more is closed.
 func TestFault69_LateConnectionIsUsed(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		s := w.Renewals("")
-		r.set(func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Renewals("")
+		e.set(func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
 		begun := time.Now()
 		after := func(at time.Duration) {
 			t.Helper()
@@ -455,7 +338,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 		pings(t, s)
 		after(300 * time.Millisecond)
 		time.Sleep(300 * time.Millisecond)
-		if _, open, dials := r.counts(); open != 1 || dials != 1 {
+		if _, open, dials := e.counts(); open != 1 || dials != 1 {
 			t.Errorf("%d connections of %d dials", open, dials)
 		}
 		begun = time.Now()
@@ -531,10 +414,10 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 				continue // it cannot
 			}
 			t.Run(name+" "+fault, func(t *testing.T) {
-				onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
+				inBubble(t, func(t *testing.T, e *env) {
 					var mu sync.Mutex
 					calls, most, bad, over := 0, 0, true, make(chan struct{})
-					use(opt, func(context.Context) error {
+					use(e.opt, func(context.Context) error {
 						mu.Lock()
 						calls++
 						most = max(most, calls)
@@ -550,11 +433,10 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 						}
 						return nil
 					})
-					w := connect(t, opt, func() {}, func() {})
-					defer w.Close()
+					e.connect()
 					var err error
 					for range 10 {
-						a := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0]
+						a := batch(t, e.Renewals(""), time.Second, wire.Command("ping"))[0]
 						if err = a.Err; wire.OutcomeOf(err) != wire.Unsent {
 							t.Fatalf("PING: %v, %v", a.Value, err)
 						}
@@ -567,7 +449,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 					mu.Unlock()
 					close(over)
 					time.Sleep(3 * time.Second)
-					pings(t, w.Renewals(""))
+					pings(t, e.Renewals(""))
 					mu.Lock()
 					defer mu.Unlock()
 					if calls > 0 {
@@ -582,14 +464,13 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 // A handshake over TLS does not return, because the other side waits for a command. The error names it
 // at the first request.
 func TestFault61_HandshakeThatHangs(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		free := r.block()
+	inBubble(t, func(t *testing.T, e *env) {
+		e.opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		e.connect()
+		free := e.block()
 		defer free()
 		for _, within := range []time.Duration{100 * time.Millisecond, 2 * time.Second} {
-			if err := ping(t, w, within); err == nil || !strings.Contains(err.Error(), "speak TLS") {
+			if err := ping(t, e, within); err == nil || !strings.Contains(err.Error(), "speak TLS") {
 				t.Errorf("within %v: %v", within, err)
 			}
 		}
@@ -599,19 +480,18 @@ func TestFault61_HandshakeThatHangs(t *testing.T) {
 // A connection has been idle for too long, so that it is made again, and the server does not answer its
 // setup. The request ends with its context.
 func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		opt.ConnMaxIdleTime = time.Second
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		testenv.Must(t, ping(t, w, time.Second))
+	inBubble(t, func(t *testing.T, e *env) {
+		e.opt.ConnMaxIdleTime = time.Second
+		e.connect()
+		testenv.Must(t, ping(t, e, time.Second))
 		time.Sleep(2 * time.Second)
-		r.redis.Hang()
-		defer r.redis.Unhang()
+		e.redis.Hang()
+		defer e.redis.Unhang()
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(100*time.Millisecond, cancel)
 			began := time.Now()
-			_, err := w.Send(ctx, "", wire.Command("ping"), 3*time.Second)
+			_, err := e.Send(ctx, "", wire.Command("ping"), 3*time.Second)
 			if took := time.Since(began); wire.OutcomeOf(err) != wire.Unsent || took > 101*time.Millisecond {
 				t.Errorf("PING: %v after %v", err, took)
 			}
@@ -649,19 +529,19 @@ func (s *source) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.Uns
 // A provider of credentials returns after its connection was given up. It keeps no listener,
 // and its end of a subscription delays no Close.
 func TestFault69_LateCredentials(t *testing.T) {
-	onRoad(t, func(t *testing.T, _ *road, opt *redis.Options) {
+	inBubble(t, func(t *testing.T, e *env) {
 		over, end := make(chan struct{}), make(chan struct{})
 		s := &source{call: func(context.Context) error { <-over; return nil }, ends: func() { <-end }}
-		opt.StreamingCredentialsProvider = s
-		w := connect(t, opt, func() {}, func() {})
+		e.opt.StreamingCredentialsProvider = s
+		e.connect()
 		for range 5 {
-			batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
+			batch(t, e.Renewals(""), time.Second, wire.Command("ping"))
 		}
 		close(over)
 		synctest.Wait()
-		pings(t, w.Renewals(""))
+		pings(t, e.Renewals(""))
 		begun := time.Now()
-		w.Close()
+		e.Close()
 		if took := time.Since(begun); took > 0 {
 			t.Errorf("Close took %v", took)
 		}
@@ -689,97 +569,68 @@ func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 			c.Close()
 			return true
 		})
-		rdb := e.redis.Client()
-		cfg := config(func() {}, func() {})
-		cfg.Replicas = 1
-		w := wire.NewServer(*rdb.Options(), wire.Node{}, cfg)
-		defer w.Close()
+		e.cfg.Replicas = 1
+		e.connect()
 		r := script.WithSource().Replicated(100 * time.Millisecond)
 		r.MarkKey = "mark"
-		answer, err := w.Send(t.Context(), "", r, time.Second)
+		answer, err := e.Send(t.Context(), "", r, time.Second)
 		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.VerdictOf(err).Temporary {
 			t.Errorf("the request: %v, %v", answer, err)
 		}
 	})
 }
 
-// A server that turns a connection away in its answer to HELLO, or says that it is a replica, gets no request on it.
-// Later, the same address may lead to another server.
+// A server that turns a connection away in its answer to HELLO or AUTH, or says that it is a replica, gets no request on
+// it, and one login a dial. Later, the same address may lead to another server.
 func TestFault18_70_TurnedAway(t *testing.T) {
-	for _, row := range []struct{ answer, says string }{
-		{"ERR max number of clients reached", "ERR max number of clients reached"},
-		{"DENIED Redis is running in protected mode", "DENIED Redis is running in protected mode"},
-		{"ERR Client names cannot contain spaces, newlines or special characters.", "ERR Client names cannot contain spaces"},
-		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH HELLO must be called with the client already authenticated"},
-		{"ERR unknown command 'HELLO'", ""},
-		{"role replica", "READONLY the server is a replica"},
+	const noHello, mayNot = "ERR unknown command 'HELLO'", "NOAUTH HELLO must be called with the client already authenticated"
+	const wrong, full, denied = "WRONGPASS invalid username-password pair", "ERR max number of clients reached", "DENIED Redis is running in protected mode"
+	for _, row := range []struct{ hello, auth, says string }{
+		{full, full, full},
+		{denied, denied, denied},
+		{"ERR Client names cannot contain spaces, newlines or special characters.", "", "ERR Client names cannot contain spaces"},
+		{mayNot, "", mayNot},
+		{noHello, "", ""},
+		{"role replica", "", "READONLY the server is a replica"},
+		{mayNot, wrong, wrong},
+		{noHello, wrong, wrong},
 	} {
-		t.Run(row.answer, func(t *testing.T) {
-			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-				r.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		t.Run(row.hello+row.auth, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *env) {
+				var logins atomic.Int64
+				e.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 					switch {
-					case cmd == "AUTH" && (strings.Contains(row.answer, "max number") || strings.HasPrefix(row.answer, "DENIED")):
-						c.WriteError(row.answer)
-						c.Close() // with HELLO unanswered
+					case cmd == "AUTH" && row.auth != "":
+						logins.Add(1)
+						c.WriteError(row.auth)
+						if row.auth == row.hello {
+							c.Close() // with HELLO unanswered
+						}
 					case cmd != "HELLO":
 						return false
-					case row.answer == "role replica":
+					case row.hello == "role replica":
 						c.WriteLen(2)
 						c.WriteBulk("role")
 						c.WriteBulk("replica")
 					default:
-						c.WriteError(row.answer)
+						c.WriteError(row.hello)
 					}
 					return true
 				})
-				r.redis.Server().RequireAuth("sesame")
-				opt.Password = "sesame"
-				w := connect(t, opt, func() {}, func() {})
-				defer w.Close()
+				e.redis.Server().RequireAuth("sesame")
+				e.opt.Password = "sesame"
+				e.connect()
 				for range 10 {
-					if err := ping(t, w, time.Second); (err != nil) != (row.says != "") || err != nil && !strings.Contains(err.Error(), row.says) {
+					err := ping(t, e, time.Second)
+					if (err != nil) != (row.says != "") || err != nil && !strings.Contains(err.Error(), row.says) || row.auth == wrong && !wire.VerdictOf(err).Operator {
 						t.Errorf("PING = %v", err)
 					}
 				}
-				if _, open, _ := r.counts(); (open > 0) != (row.says == "") {
-					t.Errorf("%d connections are left", open)
+				if _, open, dials := e.counts(); (open > 0) != (row.says == "") || row.auth == wrong && logins.Load() != dials {
+					t.Errorf("%d connections are left; %d logins with %d dials", open, logins.Load(), dials)
 				}
-				r.redis.Server().Server().SetPreHook(nil)
-				testenv.Must(t, ping(t, w, time.Second))
-			})
-		})
-	}
-}
-
-// A wrong password is one failed login a dial, also at a server that does not know HELLO, or may not be asked.
-func TestFault70_OneLoginADial(t *testing.T) {
-	for _, hello := range []string{"NOAUTH HELLO must be called with the client already authenticated", "ERR unknown command 'HELLO'"} {
-		t.Run(hello, func(t *testing.T) {
-			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-				var logins atomic.Int64
-				r.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
-					switch cmd {
-					case "HELLO":
-						c.WriteError(hello)
-					case "AUTH":
-						logins.Add(1)
-						c.WriteError("WRONGPASS invalid username-password pair or user is disabled.")
-					default:
-						return false
-					}
-					return true
-				})
-				opt.Password = "sesame"
-				w := connect(t, opt, func() {}, func() {})
-				defer w.Close()
-				for range 10 {
-					if err := ping(t, w, time.Second); !wire.VerdictOf(err).Operator || !strings.Contains(err.Error(), "WRONGPASS") {
-						t.Errorf("PING = %v", err)
-					}
-				}
-				if _, _, dials := r.counts(); logins.Load() != int64(dials) {
-					t.Errorf("%d requests to log in with %d dials", logins.Load(), dials)
-				}
+				e.redis.Server().Server().SetPreHook(nil)
+				testenv.Must(t, ping(t, e, time.Second))
 			})
 		})
 	}

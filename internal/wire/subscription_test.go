@@ -123,17 +123,17 @@ func TestDeafSubscriptionIsReplaced(t *testing.T) {
 		s := e.Messages("")
 		deaf := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 		s.Start(t.Context()) // the connection is then replaced at once
-		dials := e.dials.Load()
+		dials := e.dialed()
 		time.Sleep(time.Minute)
-		if n := e.dials.Load() - dials; n < 2 || n > 10 {
+		if n := e.dialed() - dials; n < 2 || n > 10 {
 			t.Errorf("%d connections in a minute", n)
 		}
 		deaf.Lift()
 		time.Sleep(3 * time.Minute)
 		state(t, s, true)
-		dials = e.dials.Load()
+		dials = e.dialed()
 		time.Sleep(10 * time.Minute)
-		testenv.Equal(t, "more connections", e.dials.Load()-dials, 0)
+		testenv.Equal(t, "more connections", e.dialed()-dials, 0)
 	})
 }
 

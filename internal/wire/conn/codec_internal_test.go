@@ -71,7 +71,7 @@ func TestRefusalsAreRead(t *testing.T) {
 }
 
 // A reply counts for the request whose id it has, and for no other one.
-func TestNamedReplies(t *testing.T) {
+func TestFault119_NamedReplies(t *testing.T) {
 	const id = 12345
 	for sent, want := range map[string]any{
 		"$6\r\n12345$\r\n":                        "",
