@@ -1,7 +1,6 @@
 package redisurl_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -80,21 +78,6 @@ func TestAgreesWithGoRedis(t *testing.T) {
 		if simple.Network = theirs.Network; !reflect.DeepEqual(simple, theirs) { // go-redis finds it by the address
 			t.Errorf("%s: %+v, but go-redis has %+v", text, simple, theirs)
 		}
-	}
-}
-
-// The options make the client that the scheme names.
-func TestSchemeDecidesClient(t *testing.T) {
-	t.Parallel()
-	for url, cluster := range map[string]bool{
-		"redis://h": false, "unix:///s": false, "redis+sentinel://a,b?master=m": false, "redis+cluster://a": true, "redis+cluster://a,b": true,
-	} {
-		o := testenv.Call(redisurl.Parse(url)).Must(t)
-		rdb := redis.NewUniversalClient(o)
-		if _, is := rdb.(*redis.ClusterClient); is != cluster {
-			t.Errorf("%s makes a %T", url, rdb)
-		}
-		rdb.Close()
 	}
 }
 
@@ -175,18 +158,4 @@ func FuzzSecrets(f *testing.F) {
 			t.Errorf("%q: %+v, %v", secret, o, err)
 		}
 	})
-}
-
-// A client of a socket dials it.
-func TestDialsSockets(t *testing.T) {
-	t.Parallel()
-	o := testenv.Call(redisurl.Parse("unix:///no/such/socket")).Must(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	o.MaxRetries, o.DialerRetries = -1, 1
-	rdb := redis.NewUniversalClient(o)
-	defer rdb.Close()
-	if err := rdb.Ping(ctx).Err(); err == nil || !strings.Contains(err.Error(), "dial unix /no/such/socket") {
-		t.Error(err)
-	}
 }

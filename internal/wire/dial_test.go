@@ -347,45 +347,6 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 	})
 }
 
-// The memory of a call that was answered is used again. One that its caller has left is not:
-// its answer may still come, and no other caller gets it.
-func TestFault08_LateAnswerIsForNobodyElse(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		late, answered := 0, 0
-		for round := range 20 {
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			e.redis.Hang()
-			for i := range 40 { // most of them wait for one of few connections
-				text, within := fmt.Sprint(round, " ", i), time.Second
-				if i%2 == 0 {
-					within = time.Duration(1+i%7) * 10 * time.Millisecond
-				}
-				wg.Go(func() {
-					value, err := e.Send(t.Context(), "", wire.Command("echo", text), within)
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case err != nil:
-						late++
-					case value != text:
-						t.Errorf("ECHO %q: %v", text, value)
-					default:
-						answered++
-					}
-				})
-			}
-			synctest.Wait()
-			time.Sleep(35 * time.Millisecond)
-			e.redis.Unhang()
-			wg.Wait()
-		}
-		if late < 100 || answered < 100 {
-			t.Errorf("%d calls were late, and %d answered", late, answered)
-		}
-	})
-}
-
 // The user's functions that set up a connection hang, panic or fail. Requests end in time,
 // few calls are in progress, and later calls succeed.
 func TestFault69_SetupFunctionsThatHang(t *testing.T) {

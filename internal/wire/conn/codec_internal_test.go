@@ -40,6 +40,7 @@ func TestFault10_RepliesAreRead(t *testing.T) {
 		"*0\r\n":                               []any{},
 		"*3\r\n:1\r\n$1\r\na\r\n*1\r\n$-1\r\n": []any{int64(1), "a", []any{nil}},
 		"*2\r\n-ERR no\r\n:1\r\n":              []any{&Refusal{"ERR no"}, int64(1)},
+		"-ERR x\r\n":                           &Refusal{"ERR x"},
 		"+" + long + "\r\n":                    long,
 		"$" + strconv.Itoa(len(long)) + "\r\n" + long + "\r\n": long,
 	} {
@@ -47,26 +48,14 @@ func TestFault10_RepliesAreRead(t *testing.T) {
 			"whole": strings.NewReader(sent + ":7\r\n"), "byte by byte": iotest.OneByteReader(strings.NewReader(sent + ":7\r\n")),
 		} {
 			reader := newReader(r)
-			if got, err := readAnswer(reader, false, 0); err != nil || !reflect.DeepEqual(got.Value, want) {
+			a, err := readAnswer(reader, false, 0)
+			if got := cmp.Or[any](a.Err, a.Value); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%.60q %s: %.60v, %v, want %.60v", sent, name, got, err, want)
 			}
 			if next, err := readAnswer(reader, false, 0); err != nil || next.Value != int64(7) {
 				t.Errorf("%.60q %s: then %v, %v", sent, name, next, err)
 			}
 		}
-	}
-}
-
-// A refusal leaves the connection usable.
-func TestRefusalsAreRead(t *testing.T) {
-	reader := newReader(strings.NewReader("-NOSCRIPT none\r\n-ERR x\r\n:7\r\n"))
-	for _, want := range []string{"NOSCRIPT none", "ERR x"} {
-		if a, err := readAnswer(reader, false, 0); err != nil || a.Err.Error() != want {
-			t.Errorf("%v, %v, want %q", a, err, want)
-		}
-	}
-	if next, err := readAnswer(reader, false, 0); next.Value != int64(7) {
-		t.Error(next, err)
 	}
 }
 

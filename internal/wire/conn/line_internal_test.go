@@ -3,14 +3,9 @@ package conn
 import (
 	"bufio"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"strconv"
 	"strings"
@@ -24,7 +19,6 @@ import (
 // A fakeServer answers commands in a bubble, each after a time that passes on the network in both directions.
 type fakeServer struct {
 	t     *testing.T
-	tls   *tls.Config  // nil without TLS
 	trip  atomic.Int64 // ns
 	hangs atomic.Bool  // the network delivers nothing
 
@@ -93,18 +87,13 @@ func (c *fakeConn) Close() error {
 	return c.Conn.Close()
 }
 
-func (s *fakeServer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (s *fakeServer) dial(context.Context, string, string) (net.Conn, error) {
 	s.dials.Add(1)
-	ours, theirs := net.Pipe()
+	client, server := net.Pipe()
 	open := s.open.Add(1)
 	s.mu.Lock()
 	s.most = max(s.most, open)
 	s.mu.Unlock()
-	var client net.Conn = &fakeConn{ours, sync.OnceFunc(func() { s.open.Add(-1) })}
-	server := theirs
-	if s.tls != nil {
-		server = tls.Server(theirs, s.tls)
-	}
 	type request struct {
 		cmd []string
 		at  time.Time
@@ -129,11 +118,7 @@ func (s *fakeServer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			_, _ = io.WriteString(server, s.reply(server, r.cmd))
 		}
 	}()
-	if s.tls != nil {
-		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the server of a test
-		return secured, secured.HandshakeContext(ctx)
-	}
-	return client, nil
+	return &fakeConn{client, sync.OnceFunc(func() { s.open.Add(-1) })}, nil
 }
 
 func readCommand(r *bufio.Reader) (cmd []string, err error) {
@@ -156,41 +141,32 @@ func readCommand(r *bufio.Reader) (cmd []string, err error) {
 	return cmd, nil
 }
 
-// ends asserts how a call has ended.
-func ends(t *testing.T, what string, took, want time.Duration, err error) {
-	t.Helper()
-	if took != want || !errors.Is(err, ErrUnknown) {
-		t.Errorf("%s ended after %s, want %s: %v", what, took, want, err)
-	}
-}
-
 // A part of a reply arrives, and then nothing, at each byte. Every caller returns at its deadline.
 func TestHalfAReply(t *testing.T) {
 	t.Parallel()
 	whole := replyTo([]string{"echo", "text", "281474976710655"})
-	for _, secured := range []*tls.Config{nil, serverTLS(t)} {
-		for _, callers := range []int{1, 4} {
-			for n := range len(whole) {
-				inBubble(t, Options{}, func(t *testing.T, s *fakeServer, l *Line) {
-					s.tls = secured
-					s.set(func(_ net.Conn, cmd []string) string {
-						if cmd[0] == "hello" {
-							return replyTo(cmd)
-						}
-						s.set(func(net.Conn, []string) string { return "" })
-						return replyTo(cmd)[:min(n, len(replyTo(cmd))-1)]
-					})
-					var all sync.WaitGroup
-					for i := range callers {
-						all.Go(func() {
-							began, within := time.Now(), time.Duration(1+i)*100*time.Millisecond
-							a := l.Do(t.Context(), echo("text"), within)
-							ends(t, fmt.Sprintf("a call whose reply has %d bytes", n), time.Since(began), within, a.Err)
-						})
+	for _, callers := range []int{1, 4} {
+		for n := range len(whole) {
+			inBubble(t, Options{}, func(t *testing.T, s *fakeServer, l *Line) {
+				s.set(func(_ net.Conn, cmd []string) string {
+					if cmd[0] == "hello" {
+						return replyTo(cmd)
 					}
-					all.Wait()
+					s.set(func(net.Conn, []string) string { return "" })
+					return replyTo(cmd)[:min(n, len(replyTo(cmd))-1)]
 				})
-			}
+				var all sync.WaitGroup
+				for i := range callers {
+					all.Go(func() {
+						began, within := time.Now(), time.Duration(1+i)*100*time.Millisecond
+						a := l.Do(t.Context(), echo("text"), within)
+						if took := time.Since(began); took != within || !errors.Is(a.Err, ErrUnknown) {
+							t.Errorf("a call whose reply has %d bytes ended after %s, want %s: %v", n, took, within, a.Err)
+						}
+					})
+				}
+				all.Wait()
+			})
 		}
 	}
 }
@@ -325,27 +301,6 @@ func TestReplicasAreAwaited(t *testing.T) {
 	})
 }
 
-// A round trip takes a second, and a connection needs three after the network has accepted it.
-func TestSlowSetup(t *testing.T) {
-	t.Parallel()
-	ready := func(ask func(...Command) ([]Answer, error)) error {
-		_, err := ask(echo("one"))
-		if err == nil {
-			_, err = ask(echo("two"))
-		}
-		return err
-	}
-	inBubble(t, Options{Ready: ready}, func(t *testing.T, s *fakeServer, l *Line) {
-		s.trip.Store(int64(time.Second))
-		began := time.Now()
-		for l.Do(t.Context(), echo("text"), 3*time.Second).Err != nil {
-			if time.Since(began) > 10*time.Second {
-				t.Fatal("no connection was made in 10 s")
-			}
-		}
-	})
-}
-
 // A proxy accepts connections, and closes them. The callers share the pauses between the dials.
 func TestPausesBetweenDials(t *testing.T) {
 	t.Parallel()
@@ -374,19 +329,4 @@ func TestPausesBetweenDials(t *testing.T) {
 			t.Errorf("the first call afterwards took %s: %v", time.Since(began), a.Err)
 		}
 	})
-}
-
-// serverTLS returns the configuration of a server whose certificate nobody checks.
-func serverTLS(t *testing.T) *tls.Config {
-	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, one, one, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}
 }
