@@ -11,13 +11,13 @@
 #   KUBE_HOME          where the cluster is built and runs (default ~/.cache/noonlock/kube)
 #   KUBE_KEEP=1        use a running cluster, and do not stop it
 #   KUBE_RUN           the tests to run, as for go test -run (default: all)
-#   KUBE_OUTAGE        how long Redis is stopped (default 2m)
+#   KUBE_OUTAGE        how long Redis is stopped (default 1m; 4m with NOONLOCK_NIGHTLY=1)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 rig=${NOONLOCK_KUBE_RIG:-../shared/kube}
 export KUBE_HOME=${KUBE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/noonlock/kube}
-export KUBE_OUTAGE=${KUBE_OUTAGE:-2m}
+export KUBE_OUTAGE=${KUBE_OUTAGE:-${NOONLOCK_NIGHTLY:+4m}}
 
 # skip REASON ends the script without a test.
 skip() {
@@ -125,7 +125,7 @@ load() {
 pack redis redis-server redis-server
 pack redis redis-cli redis-cli
 load redis /usr/bin/redis-server
-pack busybox busybox sh httpd sleep wget # what examples/sidecar uses
+pack busybox busybox sh grep httpd sleep tr wget # what the tests and examples/sidecar use
 load busybox /usr/bin/sh
 
 rm -rf "$volumes"
@@ -144,6 +144,6 @@ Y
 done
 
 export KUBE_LOAD="ctr -a $CTRD_SOCK -n k8s.io images import"
-export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_BUSYBOX_IMAGE=noonlock.local/busybox:kube-ci KUBE_HOST_ADDRESS=$NODE_IP
+export KUBE_REDIS_IMAGE=noonlock.local/redis:kube-ci KUBE_BUSYBOX_IMAGE=noonlock.local/busybox:kube-ci
 export KUBE_EXEC="nsenter --net=/run/netns/$NETNS"
 bash scripts/kube-test.sh 9>&-

@@ -1,18 +1,14 @@
 #!/usr/bin/env bash
 # Tests the chart, the lottery and an election on a Kubernetes cluster, several at a time:
-#   - 120 noons, one per second, during a rollout, the eviction of all pods, kills and a rollback.
-#     Then Redis is stopped for a while;
-#   - a first try, and the drain of its node;
-#   - the chart as a part of another one, with the user of OpenShift, the longest name of a
-#     release, a full quota, and changes of the schedule;
-#   - Sentinel, and a cluster, with MariaDB, while the primary's pod is killed;
-#   - certificates for Redis and the databases;
-#   - traffic to the leader of examples/leader;
-#   - the leader of examples/sidecar, where noonctl elects it;
-#   - a command with charts/noonctl, while its pod is killed.
-# The test creates and deletes its own namespaces and takes about seven minutes.
+#   - a first try with a noon per second, with the longest name of a release and the user of OpenShift, during the
+#     drain of its node, a kill, an upgrade and a rollback. Then Redis is stopped for a while;
+#   - certificates for Redis;
+#   - traffic to the leader of examples/leader and examples/sidecar, while it is deleted and killed;
+#   - commands with charts/noonctl, while their pods are killed and deleted;
+#   - with NOONLOCK_NIGHTLY=1, Sentinel, while the primary's pod is killed.
+# The test creates and deletes its own namespaces and takes about four minutes.
 #
-# It needs kubectl, mariadbd, and a cluster with a node of this machine's architecture that can run
+# It needs kubectl and a cluster with a node of this machine's architecture that can run
 # privileged pods (for the kills).
 #
 #   KUBE_LOAD='kind load image-archive' scripts/kube-test.sh
@@ -25,9 +21,7 @@
 #   KUBE_REDIS_IMAGE    name and tag of the bundled Redis (default: the chart's)
 #   KUBE_BUSYBOX_IMAGE  name and tag of busybox (default: that of examples/sidecar)
 #   KUBE_STORAGE_CLASS  for the volumes (default: the cluster's)
-#   KUBE_HOST_ADDRESS   an address of this machine that pods reach. The databases of the test
-#                       run on this machine. Without it, the tests with them are skipped
-#   KUBE_OUTAGE         how long Redis is stopped (default 2m; at least 1m, because an idle
+#   KUBE_OUTAGE         how long Redis is stopped (default and least 1m, because an idle
 #                       replica sends a request only every 30 s, and its metrics must show
 #                       the outage)
 #   KUBE_RUN            the tests to run, as for go test -run (default: all)
@@ -57,12 +51,6 @@ export IMAGE_PLATFORMS="linux/$architecture"
 
 for program in lottery leader noonctl; do
 	IMAGE_NAME=noonlock.local/$program:kube-test bash scripts/image.sh "$program" "$scratch/$program.tar"
-done
-mkdir "$scratch/hand"
-(cd test/kube && CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
-(cd internal/build/ociimage && go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
-	--entrypoint /hand "linux/$architecture=$scratch/hand")
-for program in lottery leader noonctl hand; do
 	"${load[@]}" "$scratch/$program.tar"
 done
 

@@ -8,10 +8,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,25 @@ type cluster struct {
 	*testing.T
 	helmPath  string
 	namespace string
+}
+
+// proxy is the address at which "kubectl proxy" passes requests on to the API server. A process of kubectl for each
+// request of a test that waits would take most of the time of the processors.
+var proxy string
+
+func TestMain(m *testing.M) {
+	cmd := exec.Command("kubectl", "proxy", "--port=0")
+	out, err := cmd.StdoutPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
+		panic(err)
+	}
+	if _, err := fmt.Fscanf(out, "Starting to serve on %s\n", &proxy); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()
+	os.Exit(code)
 }
 
 func check(t testing.TB, err error) {
@@ -48,7 +69,7 @@ func newCluster(t *testing.T, namespace string, labels ...string) *cluster {
 		if t.Failed() {
 			c.dump()
 		}
-		c.must("", "kubectl", "delete", "namespace", namespace, "--wait")
+		c.must("", "kubectl", "delete", "namespace", namespace, "--wait=false")
 	})
 	if len(labels) > 0 {
 		c.must("", "kubectl", append([]string{"label", "namespace", namespace}, labels...)...)
@@ -85,25 +106,6 @@ func (c *cluster) kubectl(args ...string) string {
 	return c.must("", "kubectl", append([]string{"-n", c.namespace}, args...)...)
 }
 
-// stream passes the output of kubectl to read, until the test ends.
-func (c *cluster) stream(read func(out io.Reader), args ...string) {
-	c.Helper()
-	cmd := exec.Command("kubectl", append([]string{"-n", c.namespace}, args...)...)
-	out, err := cmd.StdoutPipe()
-	check(c, err)
-	check(c, cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		read(out)
-	}()
-	c.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-ended
-		_ = cmd.Wait()
-	})
-}
-
 func (c *cluster) apply(manifest string) {
 	c.Helper()
 	c.must(manifest, "kubectl", "-n", c.namespace, "apply", "-f", "-")
@@ -117,23 +119,15 @@ func (c *cluster) helm(args ...string) string {
 // pod has the fields of a pod that this test uses.
 type pod struct {
 	Metadata struct {
-		Name              string            `json:"name"`
-		Labels            map[string]string `json:"labels"`
-		DeletionTimestamp *string           `json:"deletionTimestamp"`
+		Name              string  `json:"name"`
+		DeletionTimestamp *string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Status struct {
-		Phase      string `json:"phase"`
 		Conditions []struct {
 			Type, Status string
 		} `json:"conditions"`
 		ContainerStatuses []struct {
 			RestartCount int `json:"restartCount"`
-			LastState    struct {
-				Terminated *struct {
-					Reason   string `json:"reason"`
-					ExitCode int    `json:"exitCode"`
-				} `json:"terminated"`
-			} `json:"lastState"`
 		} `json:"containerStatuses"`
 	} `json:"status"`
 }
@@ -154,23 +148,14 @@ func (p pod) restarts() (n int) {
 	return n
 }
 
-// died returns the reason and the exit code of the container's last termination.
-func (p pod) died() (string, int) {
-	for _, container := range p.Status.ContainerStatuses {
-		if t := container.LastState.Terminated; t != nil {
-			return t.Reason, t.ExitCode
-		}
-	}
-	return "", 0
-}
-
 // pods returns the pods of a selector that are not terminating.
 func (c *cluster) pods(selector string) []pod {
 	c.Helper()
 	var list struct {
 		Items []pod `json:"items"`
 	}
-	check(c, json.Unmarshal([]byte(c.kubectl("get", "pods", "-l", selector, "-o", "json")), &list))
+	_, body := c.get("pods?labelSelector=" + url.QueryEscape(selector))
+	check(c, json.Unmarshal([]byte(body), &list))
 	var there []pod
 	for _, p := range list.Items {
 		if p.Metadata.DeletionTimestamp == nil {
@@ -180,17 +165,32 @@ func (c *cluster) pods(selector string) []pod {
 	return there
 }
 
-// get sends an HTTP request to a pod through the API server.
-func (c *cluster) get(pod, path string) (string, error) {
-	return c.try("", "kubectl", "get", "--raw", "/api/v1/namespaces/"+c.namespace+"/pods/"+pod+":8080/proxy"+path)
+// get returns the answer of the API server to a path in the namespace, with code 0 if there is none.
+func (c *cluster) get(path string) (code int, body string) {
+	client := http.Client{Timeout: 10 * time.Second}
+	response, err := client.Get("http://" + proxy + "/api/v1/namespaces/" + c.namespace + "/" + path) //nolint:noctx // it ends soon
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
 }
 
 // await waits for the condition.
 func (c *cluster) await(what string, holds func() bool) {
 	c.Helper()
+	c.poll(what, 500*time.Millisecond, holds)
+}
+
+func (c *cluster) poll(what string, every time.Duration, holds func() bool) {
+	c.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	again := time.NewTicker(500 * time.Millisecond)
+	again := time.NewTicker(every)
 	defer again.Stop()
 	for !holds() {
 		select {
@@ -229,24 +229,13 @@ func (c *cluster) dump() {
 	}
 }
 
-// running waits until the selector matches this number of pods, all of them running.
-func (c *cluster) running(selector string, n int) []pod {
-	c.Helper()
-	var pods []pod
-	c.await("pods "+selector+" to run", func() bool {
-		pods = c.pods(selector)
-		return len(pods) == n && !slices.ContainsFunc(pods, func(p pod) bool { return p.Status.Phase != "Running" })
-	})
-	return pods
-}
-
-// hand affects a process of a pod; see the program hand. The namespace NAME-hand must exist.
-func (c *cluster) hand(verb, pod, program string) string {
+// kill sends SIGKILL to the process of a pod that runs a program. Kubernetes has no command for this. The namespace
+// NAME-hand allows the privileged pod that does it.
+func (c *cluster) kill(pod, program string) {
 	c.Helper()
 	h := &cluster{T: c.T, namespace: c.namespace + "-hand"}
 	node := c.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
-	h.kubectl("delete", "pod", "hand", "--ignore-not-found", "--wait")
-	h.apply(strings.NewReplacer("@NODE@", node, "@VERB@", verb, "@POD@", pod, "@PROGRAM@", program).Replace(`
+	h.apply(strings.NewReplacer("@NODE@", node, "@POD@", pod, "@PROGRAM@", program, "@IMAGE@", busyboxImage).Replace(`
 apiVersion: v1
 kind: Pod
 metadata: {name: hand}
@@ -258,25 +247,26 @@ spec:
   tolerations: [{operator: Exists}]
   containers:
     - name: hand
-      image: noonlock.local/hand:kube-test
+      image: "@IMAGE@"
       imagePullPolicy: IfNotPresent
-      args: ["@VERB@", "@POD@", "@PROGRAM@"]
       securityContext: {privileged: true, runAsUser: 0}
-      volumeMounts: [{name: cgroup, mountPath: /sys/fs/cgroup}, {name: fill, mountPath: /fill}]
-  volumes:
-    - name: fill
-      emptyDir: {medium: Memory}
-    - name: cgroup
-      hostPath: {path: /sys/fs/cgroup}
+      command: [sh, -c]
+      args:
+        - |
+          for process in /proc/[0-9]*; do
+            tr '\0' '\n' <$process/environ | grep -qx HOSTNAME=@POD@ || continue
+            tr '\0' '\n' <$process/cmdline | { read -r program; [ "$program" = @PROGRAM@ ]; } || continue
+            kill -KILL ${process#/proc/} && exit
+          done
+          exit 1
 `))
-	h.await("the hand to "+verb, func() bool {
+	h.await("the end of "+program, func() bool {
 		phase := h.kubectl("get", "pod", "hand", "-o", "jsonpath={.status.phase}")
 		if phase == "Failed" {
-			h.Fatalf("the hand has failed to %s:\n%s", verb, h.kubectl("logs", "hand"))
+			h.Fatalf("the pod %s has no process %s:\n%s", pod, program, h.kubectl("logs", "hand"))
 		}
 		return phase == "Succeeded"
 	})
-	out := h.kubectl("logs", "hand")
 	h.kubectl("delete", "pod", "hand", "--wait")
-	return out
+	c.Logf("%s of %s was killed", program, pod)
 }

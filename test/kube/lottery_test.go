@@ -4,11 +4,11 @@ package kube
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,9 +19,6 @@ import (
 
 const (
 	chart = "../../charts/lottery"
-
-	noons   = 120
-	winners = 10
 
 	// caughtUp is the number of the newest noons that are drawn late after an outage. Older noons are
 	// skipped, as singleton.CatchUpAll defines.
@@ -78,10 +75,7 @@ func (l *lottery) counts() {
 func (l *lottery) metric(series string) (greatest float64) {
 	l.Helper()
 	for _, p := range l.pods(l.replicas) {
-		page, err := l.get(p.Metadata.Name, "/metrics")
-		if err != nil {
-			continue // the pod may have been killed
-		}
+		_, page := l.get("pods/" + p.Metadata.Name + ":8080/proxy/metrics") // nothing if the pod was killed
 		for line := range strings.Lines(page) {
 			if rest, ok := strings.CutPrefix(line, series+" "); ok {
 				value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
@@ -132,45 +126,15 @@ func (l *lottery) verified(mayBeSkipped time.Time, span ...string) (out string, 
 	return out, skipped
 }
 
-// check runs lottery verify, and also counts the draws itself. It returns the number of skipped
-// noons, all of which must be before an instant.
+// check runs lottery verify for n noons. It returns the number of skipped noons, all of which must be before an instant.
 func (l *lottery) check(n int, mayBeSkipped time.Time) (skipped int) {
 	l.Helper()
 	until := l.first.Add(time.Duration(n) * time.Second)
-	since := "--since=" + l.first.Format(time.RFC3339)
-	out, skipped := l.verified(mayBeSkipped, since, "--until="+until.Format(time.RFC3339))
+	out, skipped := l.verified(mayBeSkipped, "--since="+l.first.Format(time.RFC3339), "--until="+until.Format(time.RFC3339))
 	for _, want := range []string{fmt.Sprintf("%d noons", n), fmt.Sprintf("%d draws", n-skipped), fmt.Sprintf("%d successes", n-skipped)} {
 		if !strings.Contains(out, want) {
 			l.Errorf("verify does not say %q", want)
 		}
-	}
-	out = l.kubectl("exec", "deploy/"+l.name, "--", "/lottery", "winners", since, "--until="+until.Format(time.RFC3339))
-	drawn, by := map[string]map[string]bool{}, map[string]int{}
-	var noon string
-	for line := range strings.Lines(out) {
-		if head, tail, ok := strings.Cut(line, "  drawn by "); ok {
-			if noon = head; drawn[noon] != nil {
-				l.Errorf("the noon %s was drawn twice", noon)
-			}
-			drawn[noon] = map[string]bool{}
-			holder, _, _ := strings.Cut(tail, " ")
-			by[holder]++
-			continue
-		}
-		if fields := strings.Fields(line); len(fields) == 2 {
-			drawn[noon][fields[1]] = true
-		}
-	}
-	if len(drawn) != n-skipped {
-		l.Errorf("%d noons have winners, want %d", len(drawn), n-skipped)
-	}
-	for noon, ids := range drawn {
-		if len(ids) != winners {
-			l.Errorf("the noon %s has %d different winners, want %d", noon, len(ids), winners)
-		}
-	}
-	for _, holder := range slices.Sorted(maps.Keys(by)) {
-		l.Logf("%s drew %d", holder, by[holder])
 	}
 	return skipped
 }
@@ -184,143 +148,145 @@ func (l *lottery) restartCounts() map[string]int {
 	return counts
 }
 
+// TestLottery installs the chart with firstTry, the longest name of a release and the user of OpenShift. It follows the
+// notes, which say how to upgrade: here from a chart with a value less, to a noon per second. Then the node is drained,
+// a replica is killed, and an upgrade is rolled back. Finally, Redis is away for a while.
 func TestLottery(t *testing.T) {
 	t.Parallel()
+	const release = "abcdefghi-abcdefghi-abcdefghi-abcdefghi-abcdefghi-abc"
 	newCluster(t, "noonlock-test-hand")
 	c := newCluster(t, "noonlock-test", restricted)
-	c.kubectl("create", "secret", "generic", "redis", `--from-literal=password=a "b'%/@:`)
-	l := c.install("demo", "demo-lottery", chart, slices.Concat(each1s(), bundled(), []string{
-		"--set", "redis.enabled=true,redis.auth.existingSecret=redis,database.sqlite.enabled=true",
-		"--set-file", "entrants.inline=../../examples/lottery/entrants.csv",
-	})...)
+	older := t.TempDir()
+	check(t, os.CopyFS(older, os.DirFS(chart)))
+	for file, value := range map[string]string{"values.yaml": "revisionHistoryLimit: 10\n", "values.schema.json": `"revisionHistoryLimit",`} {
+		file = filepath.Join(older, file)
+		text, err := os.ReadFile(file)
+		less := strings.Replace(string(text), value, "", 1)
+		if err != nil || less == string(text) || os.WriteFile(file, []byte(less), 0o600) != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	l := c.install(release, release+"-lottery", older, append(bundled(), "--set", "firstTry=true,image.tag=kube-test",
+		"--set", "podSecurityContext.runAsUser=1000680000,podSecurityContext.runAsGroup=0,podSecurityContext.fsGroup=null,podSecurityContext.fsGroupChangePolicy=null")...)
+	if out := l.test(); !strings.Contains(out, "no noon") {
+		l.Errorf("helm test before the first noon:\n%s", out)
+	}
+	notes := l.helm("get", "notes", release)
+	upgrade := regexp.MustCompile(`(?m)^  helm -n \S+ (upgrade .*) --set-string lottery\.schedule='\* \* \* \* \*'$`).FindStringSubmatch(notes)
+	if upgrade == nil || !strings.Contains(upgrade[1], "charts/lottery") {
+		t.Fatalf("the notes do not say how to draw each minute:\n%s", notes)
+	}
+	arguments := strings.Fields(strings.Replace(upgrade[1], "charts/lottery", chart, 1))
+	l.helm(slices.Concat(arguments, each1s(), []string{"--wait", "--timeout", patience.String()})...)
+	if limit := l.kubectl("get", "deployment", l.name, "-o", "jsonpath={.spec.revisionHistoryLimit}"); limit != "10" {
+		t.Errorf("the new value is %q after the upgrade, not its default", limit)
+	}
+	if ids := l.kubectl("get", "pods", "-l", l.replicas, "-o", "jsonpath={.items[*].spec.securityContext}"); !strings.Contains(ids, `"runAsGroup":0,"runAsNonRoot":true,"runAsUser":1000680000`) || strings.Contains(ids, "fsGroup") {
+		t.Errorf("the replicas run as %s", ids)
+	}
 	l.counts()
-
 	l.disturbed()
-	if t.Failed() {
-		return
+	if !t.Failed() {
+		l.withoutRedis()
 	}
-	l.withoutRedis()
-	if t.Failed() {
-		return
+	if !t.Failed() {
+		l.tested()
 	}
-	l.tested()
+}
+
+// test runs helm test, which must succeed.
+func (l *lottery) test() string {
+	l.Helper()
+	out := l.helm("test", l.release, "--logs", "--timeout", patience.String())
+	if !strings.Contains(out, "Phase:          Succeeded") || strings.Count(out, "POD LOGS: ") != 1 {
+		l.Errorf("helm test:\n%s", out)
+	}
+	return out
 }
 
 // disturbed disturbs the pods in all ways within the counted noons.
 func (l *lottery) disturbed() {
-	l.drawn(10)
-	l.kubectl("rollout", "restart", "deployment/demo-lottery")
-	l.kubectl("rollout", "status", "deployment/demo-lottery", "--timeout", patience.String())
-	l.Log("rolled out")
+	l.drawn(5)
+	// One node has all pods and the volumes of the release. Its drain ends, and the pods return.
+	node := l.kubectl("get", "pods", "-l", l.replicas, "-o", "jsonpath={.items[0].spec.nodeName}")
+	uncordon := func() { l.kubectl("uncordon", node) }
+	l.Cleanup(uncordon)
+	l.kubectl("drain", node, "--pod-selector=app.kubernetes.io/instance="+l.release, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String())
+	uncordon()
+	victim := l.ready(l.replicas, 3)[0].Metadata.Name
+	l.Log("the node was drained")
 
-	l.drawn(35)
-	// As kubectl drain does. With SQLite, a budget would block it.
-	for _, p := range l.ready(l.replicas, 3) {
-		if err := l.evict(p.Metadata.Name); err != nil {
-			l.Errorf("the eviction of %s is refused: %v", p.Metadata.Name, err)
-		}
-	}
-	l.Log("evicted all pods")
-
-	pods := l.ready(l.replicas, 3)
-	l.drawn(55)
-	victim := pods[0].Metadata.Name
-	l.Log(l.hand("kill", victim, "/lottery"))
-	l.dies(victim, "Error", 137)
-
-	l.drawn(75)
-	victim = pods[1].Metadata.Name
-	l.Log(l.hand("oom", victim, "/lottery"))
-	l.dies(victim, "OOMKilled", 137)
-
-	l.drawn(90)
-	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--set", "podAnnotations.revision=two", "--wait", "--timeout", patience.String())
-	l.drawn(100)
-	l.helm("rollback", "demo", "1", "--wait", "--timeout", patience.String())
-	l.Log("rolled back to revision 1")
-
-	l.drawn(noons + 5)
-	l.ready(l.replicas, 3)
-	l.check(noons, time.Time{})
-}
-
-func (l *lottery) evict(pod string) error {
-	_, err := l.try(fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, pod, l.namespace),
-		"kubectl", "create", "--raw", "/api/v1/namespaces/"+l.namespace+"/pods/"+pod+"/eviction", "-f", "-")
-	return err
-}
-
-// dies waits until the container has died for the reason and runs again.
-func (l *lottery) dies(name, reason string, code int) {
-	l.Helper()
-	l.await(name+" to die and come back", func() bool {
-		for _, p := range l.pods(l.replicas) {
-			if p.Metadata.Name == name {
-				gotReason, gotCode := p.died()
-				return gotReason == reason && gotCode == code && p.ready()
-			}
-		}
-		return false
+	l.again()
+	l.kill(victim, "/lottery")
+	l.await(victim+" to come back", func() bool {
+		return slices.ContainsFunc(l.pods(l.replicas), func(p pod) bool { return p.Metadata.Name == victim && p.restarts() == 1 && p.ready() })
 	})
-	l.Logf("%s died of %s and is ready again", name, reason)
+
+	l.again()
+	l.helm("upgrade", l.release, chart, "--reset-then-reuse-values", "--set", "podAnnotations.revision=two", "--wait", "--timeout", patience.String())
+	l.again()
+	l.helm("rollback", l.release, "2", "--wait", "--timeout", patience.String())
+	l.Log("rolled back to revision 2")
+
+	l.again()
+	l.ready(l.replicas, 3)
+	l.check(l.count(), time.Time{})
 }
+
+// again waits for a noon that is due from now on.
+func (l *lottery) again() {
+	l.Helper()
+	from := time.Now()
+	l.await("the next noon", func() bool { return l.newest().After(from) })
+}
+
+// count returns the number of the counted noons that are due.
+func (l *lottery) count() int { return int(l.newest().Sub(l.first) / time.Second) }
 
 // withoutRedis removes Redis for a while. No pod may restart, and readiness and metrics must report
 // the outage. Afterwards the noons of that time are drawn late, or skipped in the ledger if there
 // are too many, as the job's policy defines.
 func (l *lottery) withoutRedis() {
-	outage, err := time.ParseDuration(cmp.Or(os.Getenv("KUBE_OUTAGE"), "2m"))
+	outage, err := time.ParseDuration(cmp.Or(os.Getenv("KUBE_OUTAGE"), "1m"))
 	if err != nil {
 		l.Fatalf("KUBE_OUTAGE: %v", err)
 	}
 	before := l.restartCounts()
-	last := l.newest()
-	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=0")
+	redis := strings.TrimSpace(l.kubectl("get", "statefulsets", "-o", "name"))
+	l.kubectl("scale", redis, "--replicas=0")
 	l.await("no pod to be ready", func() bool {
 		return !slices.ContainsFunc(l.pods(l.replicas), pod.ready)
 	})
 	gone := time.Now()
 	over := time.NewTimer(outage)
 	defer over.Stop()
-	asked := 0
 	for waiting := true; waiting; {
 		for name := range before {
-			page, err := l.get(name, "/livez")
-			if err != nil || page != "ok" {
-				l.Errorf("without Redis, /livez of %s says %q, %v", name, page, err)
+			for path, want := range map[string]int{"livez": http.StatusOK, "readyz": http.StatusInternalServerError, "metrics": http.StatusOK} {
+				if code, page := l.get("pods/" + name + ":8080/proxy/" + path); code != want {
+					l.Errorf("without Redis, /%s of %s: %d %s", path, name, code, page)
+				}
 			}
-			if _, err := l.get(name, "/readyz"); err == nil {
-				l.Errorf("without Redis, /readyz of %s says that it is ready", name)
-			}
-			if page, err := l.get(name, "/metrics"); err != nil || !strings.Contains(page, "noonlock_job_last_success_timestamp_seconds") {
-				l.Errorf("without Redis, /metrics of %s: %v", name, err)
-			}
-			asked++
 		}
-		pause := time.NewTimer(5 * time.Second)
 		select {
 		case <-over.C:
 			waiting = false
-		case <-pause.C:
+		case <-time.After(5 * time.Second):
 		}
-		pause.Stop()
 	}
 	stale := time.Since(l.newest())
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("restarts without Redis: %v, before %v", after, before)
 	}
-	l.Logf("Redis was away for %s: asked pods %d times; restarts %v; the metric says that the newest noon is %s old",
-		time.Since(gone).Round(time.Second), asked, l.restartCounts(), stale.Round(time.Second))
 	if stale < outage {
 		l.Errorf("the metric says that the newest noon is %s old after %s without Redis", stale, outage)
 	}
 
 	again := time.Now()
-	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=1")
+	l.kubectl("scale", redis, "--replicas=1")
 	l.ready(l.replicas, 3)
 	back := time.Now()
-	l.await("the missed noons and more", func() bool { return l.newest().After(back) })
-	l.Logf("caught up %s after the pods were ready; the last noon before was %s", time.Since(back).Round(100*time.Millisecond), last.Format(time.TimeOnly))
+	l.again()
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("restarts after Redis was back: %v, before %v", after, before)
 	}
@@ -337,71 +303,14 @@ func (l *lottery) withoutRedis() {
 
 // tested runs `helm test` over a range in the past.
 func (l *lottery) tested() {
+	const noons = 5
 	before := l.restartCounts()
-	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--wait", "--timeout", patience.String(),
+	l.helm("upgrade", l.release, chart, "--reset-then-reuse-values", "--wait", "--timeout", patience.String(),
 		"--set", "verify.since="+l.first.Format(time.RFC3339), "--set", "verify.until="+l.first.Add(noons*time.Second).Format(time.RFC3339))
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("another range to verify made other pods: %v, before %v", after, before)
 	}
-	out := l.helm("test", "demo", "--logs", "--timeout", patience.String())
-	l.Logf("\n%s", out)
-	if !strings.Contains(out, "Phase:          Succeeded") || !strings.Contains(out, fmt.Sprintf("%d draws", noons)) {
-		l.Error("helm test does not say that all was verified")
-	}
-	// A range without noons fails.
-	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
-	if out, err := l.try("", l.helmPath, "-n", l.namespace, "test", "demo", "--timeout", patience.String()); err == nil {
-		l.Errorf("helm test of a range without draws succeeds:\n%s", out)
-	}
-}
-
-// follower reads a pod's log during and after the pod's life.
-type follower struct {
-	cmd   *exec.Cmd
-	lines chan map[string]any
-}
-
-func (c *cluster) follow(pod string) *follower {
-	c.Helper()
-	f := &follower{cmd: exec.Command("kubectl", "-n", c.namespace, "logs", "-f", pod), lines: make(chan map[string]any, 10_000)}
-	out, err := f.cmd.StdoutPipe()
-	check(c, err)
-	check(c, f.cmd.Start())
-	go func() {
-		defer close(f.lines)
-		for decoder := json.NewDecoder(out); ; {
-			var line map[string]any
-			if decoder.Decode(&line) != nil {
-				return
-			}
-			f.lines <- line
-		}
-	}()
-	c.Cleanup(func() {
-		_ = f.cmd.Process.Kill() // the process may have ended
-		for range f.lines {
-		}
-		_ = f.cmd.Wait()
-	})
-	return f
-}
-
-// line waits for a message and returns its line.
-func (c *cluster) line(f *follower, msg string) map[string]any {
-	c.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		select {
-		case line, ok := <-f.lines:
-			if !ok {
-				c.Fatalf("a pod's log ended without %q", msg)
-			}
-			if line["msg"] == msg {
-				return line
-			}
-		case <-timer.C:
-			c.Fatalf("no pod said %q", msg)
-		}
+	if out := l.test(); !strings.Contains(out, fmt.Sprintf("%d draws", noons)) {
+		l.Errorf("helm test does not say that all was verified:\n%s", out)
 	}
 }
