@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -64,6 +65,9 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum && cfg.Library == "", Quorum: top.quorum,
 		Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
 	}})
+	var stalls sync.WaitGroup
+	stalls.Go(func() { w.recordStalls(t.Context()) })
+	t.Cleanup(stalls.Wait)
 	for i := range n {
 		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}
 		for _, s := range slices.Concat(top.servers, top.sentinels) {
@@ -74,6 +78,18 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 		t.Cleanup(x.kill)
 	}
 	return w
+}
+
+// recordStalls records when this process was not run in time, as then no other one may have been.
+func (w *world) recordStalls(ctx context.Context) {
+	const nap, late = 20 * time.Millisecond, 200 * time.Millisecond
+	for ctx.Err() == nil {
+		due := history.Now() + nap.Nanoseconds()
+		retry.Sleep(ctx, nap, nil)
+		if now := history.Now(); now > due+late.Nanoseconds() {
+			w.log.Add(history.Event{T: due, What: history.Stall, Until: now})
+		}
+	}
 }
 
 func must(t testing.TB, err error) {

@@ -33,6 +33,7 @@ const (
 	Released = "released" // the release returned
 	Begin    = "begin"    // the nemesis begins a fault
 	End      = "end"      // the fault is over
+	Stall    = "stall"    // the harness: the machine ran nothing from T until Until
 	Accepted = "accepted" // the resource stored a write
 	Refused  = "refused"  // the resource refused the token of a write
 	Run      = "run"      // an entry of a job's history, read at the end

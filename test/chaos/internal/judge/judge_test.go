@@ -67,6 +67,10 @@ func (p *past) fault(name, class, target string, from, to int64) *past {
 	return p.add(to, "harness", e)
 }
 
+func (p *past) stall(from, to int64) *past {
+	return p.add(from, "harness", history.Event{What: history.Stall, Until: to})
+}
+
 // call is a call that returns no lease.
 func (p *past) call(process, mode string, from, deadline, to int64) *past {
 	p.calls++
@@ -255,6 +259,22 @@ func TestJudge(t *testing.T) {
 				leased{token: 1, from: 10, until: 900, release: 100},
 				leased{token: 2, ask: 50, from: 5000, until: 5900, release: 5100},
 			).fault("cut off", "S", "w2", 200, 4000),
+		},
+		"a waiter hangs while the machine stalls": {
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100},
+			).stall(500, 1700),
+		},
+		"a waiter hangs for longer than the machine stalls": {
+			past: two(
+				leased{token: 1, from: 10, until: 900, release: 100},
+				leased{token: 2, ask: 50, from: 3000, until: 3900, release: 3100},
+			).stall(500, 1300).stall(3100, 9000),
+			want: []string{"S a waiter hangs"},
+		},
+		"a call is late while the machine stalls": {
+			past: begin(none).call("w1.1", "try", 10, 0, 1700).stall(300, 600),
 		},
 		"a call is late": {
 			past: begin(none).call("w1.1", "try", 10, 0, 1700),

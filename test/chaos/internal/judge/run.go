@@ -19,6 +19,7 @@ type run struct {
 	calls  []*call
 	leases []*call // those that were granted, in the order of their grants
 	faults []*fault
+	stalls []history.Event
 	users  map[string]map[string]bool // workers, by unit
 	exits  map[string]int64           // when processes ended, or were asked to
 	end    int64
@@ -64,6 +65,8 @@ func read(events []history.Event) *run {
 			r.Faults[e.Fault]++
 		case history.End:
 			faults[e.ID].end = e.T
+		case history.Stall:
+			r.stalls = append(r.stalls, e)
 		case history.Ask:
 			c = &call{Event: e, ask: e.T, deadline: e.Until}
 			calls[id{e.W, e.ID}] = c
@@ -151,6 +154,14 @@ func plus(t int64, d time.Duration) int64 {
 		return math.MaxInt64
 	}
 	return t + int64(d)
+}
+
+// stalled is how long the machine ran nothing in a time. The rules about time allow just that.
+func (r *run) stalled(from, to int64) (all time.Duration) {
+	for _, e := range r.stalls {
+		all += time.Duration(max(0, min(to, e.Until)-max(from, e.T)))
+	}
+	return all
 }
 
 // isProcess reports whether a fault ends or stops its target.

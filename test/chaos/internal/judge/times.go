@@ -81,7 +81,7 @@ func (r *run) waited(c *call, from, to int64) {
 			within = withTTL
 		}
 	}
-	if took := time.Duration(to - from); took > within+slack/2 {
+	if took := time.Duration(to - from); took > within+slack/2+r.stalled(from, to) {
 		r.add("a waiter hangs", from, to, "%s waits for %s, which is free for %v", c.W, c.Name, took)
 	}
 }
@@ -110,7 +110,8 @@ func (r *run) bounds() {
 }
 
 func (r *run) bounded(what string, c *call, from, to int64, limit time.Duration) {
-	if took := time.Duration(to - from); took > limit+slack && !r.touched(c.W, false, from, to) {
+	took := time.Duration(to - from)
+	if took > limit+slack+r.stalled(from, to) && !r.touched(c.W, false, from, to) {
 		r.add("a call is late", from, to, "%s of %s by %s took %v, at most %v", what, c.Name, c.W, took, limit)
 	}
 }
@@ -130,7 +131,8 @@ func (r *run) order() {
 				if a.answer > b.answer+int64(9*r.TTL) {
 					break
 				}
-				if a.Mode+b.Mode == "" && a.ask+apart < b.ask && r.quiet(a.ask, a.answer) {
+				early := b.ask - a.ask - int64(r.stalled(a.ask, b.ask))
+				if a.Mode+b.Mode == "" && early > apart && r.quiet(a.ask, a.answer) {
 					r.add("a waiter is passed over", a.ask, b.answer, "%v, asked at %d; %v, asked at %d", a, a.ask, b, b.ask)
 				}
 			}
