@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -13,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	miniredis.DumpMaxLineLen = 1 << 20
 	os.Exit(testenv.Run(m, ledger.ScriptFiles, ledger.UseScripts))
 }
 

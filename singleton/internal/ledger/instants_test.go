@@ -103,10 +103,10 @@ func TestManyOpenRuns(t *testing.T) {
 	for i := range 9000 {
 		tick := strconv.FormatInt(st.Last.Add(-time.Duration(i)*time.Second).UnixMilli(), 10)
 		ticks.WriteString(" " + tick)
-		fields = append(fields, "open:"+tick, jobRecord("", 1, 0))
+		fields = append(fields, "open:"+tick, `{"run":"","holder":"h","attempt":"1","token":"5","start":"1","til":"0"}`)
 	}
 	fields[1] = ticks.String()
-	testenv.Must(e, e.Raw.HSet(e.Context(), e.key(jobName, "job"), fields...).Err())
+	testenv.Must(e, e.Raw.HSet(e.Context(), e.key("job/draw", "job"), fields...).Err())
 	st, err := l.Open(e.Context(), ledger.State{})
 	testenv.Must(e, err)
 	if len(st.Open) != 9000 {

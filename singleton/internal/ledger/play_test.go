@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -57,28 +58,39 @@ type replica struct {
 	heard []string
 }
 
-// plays returns a test that plays a scenario.
+// plays returns a test that plays a scenario. In a bubble, the server runs each script twice, unless messages are counted.
 func plays(scenario string) func(e *env) {
-	return func(e *env) {
-		p := &play{env: e, replicas: map[string]*replica{}, triggers: map[string]ledger.RunID{}, granted: map[uint64]string{}}
-		p.anew()
-		for line := range strings.Lines(scenario) {
-			line, _, _ = strings.Cut(line, " #")
-			times, text := 1, line
-			if before, after, ok := strings.Cut(strings.TrimSpace(line), "x "); ok {
-				if n, err := strconv.Atoi(before); err == nil {
-					times, text = n, after
-				}
-			}
-			for i := range times {
-				for step := range strings.SplitSeq(strings.ReplaceAll(text, "#", strconv.Itoa(i)), ";") {
-					p.does(strings.TrimSpace(step))
-				}
+	answer := twice
+	if strings.Contains(scenario, "hears ") {
+		answer = (*request).run
+	}
+	return func(e *env) { played(e, scenario, answer) }
+}
+
+// played plays a scenario. In a bubble, the server answers the requests of scripts with answer.
+func played(e *env, scenario string, answer func(*request) (any, error)) {
+	e.Helper()
+	p := &play{env: e, replicas: map[string]*replica{}, triggers: map[string]ledger.RunID{}, granted: map[uint64]string{}}
+	p.anew()
+	if e.Bubble != nil {
+		p.serve(answer)
+	}
+	for line := range strings.Lines(scenario) {
+		line, _, _ = strings.Cut(line, " #")
+		times, text := 1, line
+		if before, after, ok := strings.Cut(strings.TrimSpace(line), "x "); ok {
+			if n, err := strconv.Atoi(before); err == nil {
+				times, text = n, after
 			}
 		}
-		if len(p.losses) > 0 {
-			lockcoretest.MustFire(e, p.losses...)
+		for i := range times {
+			for step := range strings.SplitSeq(strings.ReplaceAll(text, "#", strconv.Itoa(i)), ";") {
+				p.does(strings.TrimSpace(step))
+			}
 		}
+	}
+	if len(p.losses) > 0 {
+		lockcoretest.MustFire(e, p.losses...)
 	}
 }
 
@@ -148,6 +160,16 @@ func (p *play) look(words []string) (result []string, known bool) {
 		result = p.Raw.Keys(p.Context(), p.key("job/draw", words[1])).Val()
 	case "ttl":
 		result = []string{p.PTTL(p.key("job/draw", words[1])).Round(time.Minute).String()}
+	case "lives": // the records of replicas
+		for field, text := range p.Raw.HGetAll(p.Context(), p.key("job/draw", "job")).Val() {
+			if strings.HasPrefix(field, "live:") {
+				result = append(result, word(milliseconds.ReplaceAllStringFunc(text, func(text string) string {
+					ms, _ := strconv.ParseInt(text, 10, 64)
+					return p.at(time.UnixMilli(ms))
+				})))
+			}
+		}
+		slices.Sort(result)
 	case "history": // the newest entries
 		for _, r := range p.runs(number()) {
 			text := p.run(ledger.RunID(r.RunID))
@@ -210,6 +232,19 @@ func (p *play) fields(text string) (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+// jobFields returns the fields of a record that are texts.
+func jobFields(text string) map[string]string {
+	fields := map[string]string{}
+	_ = json.Unmarshal([]byte(text), &fields)
+	for _, list := range []string{"tries", "asked", "cancel"} {
+		delete(fields, list)
+	}
+	return fields
+}
+
+// milliseconds are those of an instant.
+var milliseconds = regexp.MustCompile(`\b\d{12,}\b`)
 
 var stored = regexp.MustCompile(`@([0-9.]+)@?|\$(\w+)`)
 
@@ -460,6 +495,9 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		r.state, err = l.Open(ctx, r.state)
 		r.last = time.Time{}
 		return r.facts(r.state), err
+	case "checks": // whether it must look
+		st, same, err := l.Refresh(ctx, r.state)
+		return []string{fmt.Sprint("same=", same), "now=" + r.at(st.Now)}, err
 	case "asks":
 		st, err := l.Status(ctx)
 		return r.facts(st), err

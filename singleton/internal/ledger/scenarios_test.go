@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -520,6 +521,38 @@ func TestDefinitions(t *testing.T) {
 			b looks; c looks; a looks => replicas=3
 			4x pass 30s; a looks
 			a asks => members=d:a@60 replicas=1`},
+		// The more replicas there are, the less often does each look, and the longer does it count as alive.
+		{"how long replicas count", true, `
+			13x r# is def=d
+			r0 looks => again=30s; r1 looks; r2 looks => again=30s; r3 looks => again=40s; r4 looks; r5 looks; r6 looks; r7 looks; r8 looks; r9 looks
+			r10 looks => again=1m50s; r11 looks => again=2m0s; r12 looks => again=2m0s
+			pass 89999ms; o asks => replicas=13; pass 1ms; o asks => replicas=10; pass 29999ms; o asks => replicas=10; pass 1ms; o asks => replicas=9
+			pass 209999ms; o asks => replicas=3; pass 1ms; o asks => replicas=2; pass 29999ms; o asks => replicas=2; pass 1ms; o asks => replicas=0`},
+		// If the clock was set back since its newest request, any script that reads the replicas sets its times back by as much.
+		{"records of replicas", true, `
+			a is def=d1; a looks; redis hset job live:spoilt ?; o asks; lives => 150_60_60_60_d1_a
+			clock -1ms; o asks; lives => 149.999_59.999_59.999_59.999_d1_a; clock -1h; o asks; lives => -3450.001_-3540.001_-3540.001_-3540.001_d1_a
+			pass 89999ms; o asks; lives => -3450.001_-3540.001_-3540.001_-3540.001_d1_a; pass 1ms; o asks; lives =>
+			anew; b is def=d2; a looks; redis hset job live:spoilt ?; clock -1ms; b looks => others=1 acting=d1
+			lives => 149.999_59.999_59.999_59.999_d1_a 74.999_59.999_59.999_59.999_d2_b`},
+	})
+}
+
+// A look finds each change of what job_open has told, and keeps its replica alive for as long as before. The clock is not
+// behind its last request.
+func TestRefresh(t *testing.T) {
+	for field := range strings.FieldsSeq("v last ok paused born id spec control outcome def ttl open") {
+		inBubble(t, plays("a looks; a checks => same=true; redis hset job "+field+" x; a checks => same=false"))
+	}
+	playAll(t, []scenario{
+		{"another entry", true, `a looks; redis lpush runs {}; a checks => same=false`},
+		{"another replica", true, `a looks; b looks; a checks => same=false`},
+		{"a clock set back", true, `a looks; clock -1ms; a checks => same=false`},
+		{"how long it lives", true, `
+			a looks; lives => 150_60_60_60_d_a; a checks => same=true; lives => 150_60_60_60_d_a
+			pass 89001500us; a checks => same=true now=149.0015; lives => 239.001_60_149.001_60_d_a
+			pass 89999ms; a checks => same=true now=239.0005; lives => 329_60_239_60_d_a; pass 90s; a checks => same=false
+			o asks; lives =>; a checks => same=false`},
 	})
 }
 

@@ -1,333 +1,110 @@
 package ledger_test
 
 import (
-	"crypto/sha1" //nolint:gosec // as the script
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
-// A jobState is the state of a job when one of its scripts is run for the tick T.
-type jobState struct {
-	ledger  string // none, newer (schema), fresh, used
-	tick    string // due: unaccounted; ended; or the record's: mine, mine dead, live, dead, abandoned
-	attempt int    // of the record
-	earlier string // an earlier open tick: "", live, dead
-	tomb    string // "", abandoned, ended
-	paused  bool
-	gen     string // 1: definition c acts; 2: definition d, of which a replica is alive; 3: d, without one
-	spec    string // the schedule of definition d
+// A request is that of a script in a bubble.
+type request struct {
+	*play
+	script string
+	words  []any
 }
 
-// def returns the acting definition.
-func (s jobState) def() string {
-	if s.gen == "1" {
-		return "c"
-	}
-	return "d"
+func (r *request) run() (answer any, err error) {
+	return r.Raw.Do(r.Context(), r.words...).Result()
 }
 
-func (s jobState) hasRecord() bool { return s.tick != "due" && s.tick != "ended" }
-func (s jobState) isMine() bool    { return s.tick == "mine" || s.tick == "mine dead" }
-
-func jobStates() []jobState {
-	all := []jobState{ // they matter only to job_open
-		{ledger: "used", tick: "due", gen: "2", spec: "s"}, {ledger: "used", tick: "due", gen: "3", spec: "s"}, {ledger: "used", tick: "due", gen: "3"},
-	}
-	for _, tomb := range []string{"", "abandoned", "ended"} {
-		for _, ledger := range []string{"none", "newer", "fresh"} {
-			all = append(all, jobState{ledger: ledger, tick: "due", tomb: tomb, gen: "2"})
-		}
-		for _, tick := range []string{"due", "ended", "mine", "mine dead", "live", "dead", "abandoned"} {
-			for _, attempt := range []int{1, 2} {
-				for _, earlier := range []string{"", "live", "dead"} {
-					for _, paused := range []bool{false, true} {
-						for _, gen := range []string{"1", "2"} {
-							s := jobState{"used", tick, attempt, earlier, tomb, paused, gen, ""}
-							switch odd := tomb != "" || paused || gen == "1"; {
-							case !s.hasRecord() && attempt == 2:
-							case odd && (earlier == "live" || attempt == 2):
-							case tomb != "" && (paused || gen == "1" || earlier != ""):
-							default:
-								all = append(all, s)
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-	return all
-}
-
-const (
-	jobMe    = "nl1:ALIVE.1/me"
-	jobOther = "nl1:OTHER.1/other"
-	jobName  = "job/draw"
-)
-
-// A jobBench is a job whose state is written and read directly.
-type jobBench struct {
-	*env
-	now, tick, last int64 // ms; last is the newest accounted tick
-}
-
-func (b *jobBench) part(part string) string { return b.key(jobName, part) }
-
-// markFields are those of part_mark.
-var markFields = strings.Fields("v last ok paused born id spec control outcome def ttl open")
-
-// mark returns that of part_mark.
-func (b *jobBench) mark() string {
-	var parts []string
-	for _, value := range b.Raw.HMGet(b.Context(), b.part("job"), markFields...).Val() {
-		found, _ := value.(string)
-		parts = append(parts, found)
-	}
-	parts = append(parts, strconv.FormatInt(b.Raw.HLen(b.Context(), b.part("job")).Val(), 10))
-	parts = append(parts, b.Raw.LRange(b.Context(), b.part("runs"), 0, 0).Val()...)
-	return fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(parts, "\n")))) //nolint:gosec // as the script
-}
-
-func (b *jobBench) keys(parts ...string) []string {
-	var keys []string
-	for _, part := range parts {
-		keys = append(keys, b.part(part))
+// keys returns the keys that the request declares.
+func (r *request) keys() (keys []string) {
+	n, err := strconv.Atoi(fmt.Sprint(r.words[2]))
+	testenv.Must(r, err)
+	for _, key := range r.words[3 : 3+n] {
+		keys = append(keys, fmt.Sprint(key))
 	}
 	return keys
 }
 
-func jobRecord(run string, attempt int, til int64) string {
-	fields := map[string]any{
-		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
+// serve makes the server answer the requests of scripts with answer, one at a time.
+func (p *play) serve(answer func(r *request) (any, error)) {
+	p.Helper()
+	scripts, busy := map[string]func(cmd []string) bool{}, atomic.Bool{}
+	for name := range strings.FieldsSeq("abandon cancel claim complete forget leave open pause refresh renew rerun skip status trigger") {
+		scripts[name] = p.script("job_" + name)
 	}
-	if run == "" {
-		fields["tries"] = []any{map[string]string{"attempt": strconv.Itoa(attempt), "error": "boom"}}
-	}
-	text, _ := json.Marshal(fields)
-	return string(text)
-}
-
-func (b *jobBench) establish(s jobState) {
-	b.Helper()
-	at, err := b.Raw.Time(b.Context()).Result()
-	testenv.Must(b.env, err)
-	b.now = at.UnixMilli()
-	b.tick = b.now - 1000
-	b.last = b.tick - 500
-	if s.tick != "due" {
-		b.last = b.tick
-	}
-	last := b.last
-	ctx := b.Context()
-	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "runs", "acts", "fence", "tomb:1", "payloads")...)
-		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
-		til := b.now + 60_000
-		ticks := ""
-		open := func(tick int64, record string) {
-			ticks += fmt.Sprint(" ", tick)
-			p.HSet(ctx, b.part("job"), "open", ticks, fmt.Sprint("open:", tick), record)
-		}
-		switch s.ledger {
-		case "none":
-		case "newer":
-			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
-		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "def", s.def(), "id", "7", "made", "5", "retain", jobRetain.Milliseconds())
-		case "used":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "def", s.def(), "id", "7", "made", "5", "retain", jobRetain.Milliseconds(), "later", "kept")
-			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "ok", b.tick-5000)
-			}
-			if s.spec != "" {
-				p.HSet(ctx, b.part("job"), "spec", s.spec)
-			}
-			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
-			if s.tick == "ended" {
-				p.LPush(ctx, b.part("runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, b.tick))
-			}
-			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 1 1 x dead", b.now))
-			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 1 1 d nine", til))
+	p.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		r := &request{play: p, words: []any{cmd}}
+		for name, matches := range scripts {
+			if matches(append([]string{cmd}, args...)) {
+				r.script = name
 			}
 		}
-		if s.paused {
-			p.HSet(ctx, b.part("job"), "paused", b.now-10)
+		if r.script == "" || p.Context().Err() != nil || !busy.CompareAndSwap(false, true) {
+			return false
 		}
-		switch s.tick {
-		case "mine":
-			open(b.tick, jobRecord(jobMe, s.attempt, til))
-		case "mine dead":
-			open(b.tick, jobRecord(jobMe, s.attempt, b.now-10))
-		case "live":
-			open(b.tick, jobRecord(jobOther, s.attempt, til))
-		case "dead":
-			open(b.tick, jobRecord(jobOther, s.attempt, b.now)) // since now
-		case "abandoned":
-			open(b.tick, jobRecord("", s.attempt, 0))
+		defer busy.Store(false)
+		for _, arg := range args {
+			r.words = append(r.words, arg)
 		}
-		switch s.earlier {
-		case "live":
-			open(b.tick-800, jobRecord(jobOther, 1, til))
-		case "dead":
-			open(b.tick-800, jobRecord(jobOther, 1, b.now))
-		}
-		if !s.paused {
-			for _, part := range []string{"job", "runs"} {
-				p.PExpire(ctx, b.part(part), time.Hour)
-			}
-		}
-		if s.tomb != "" {
-			p.Set(ctx, b.part("tomb:1"), s.tomb, time.Minute)
-		}
-		return nil
+		result, err := answer(r)
+		c.Block(func(w *server.Writer) { write(w, result, err) })
+		return true
 	})
-	testenv.Must(b.env, err)
 }
 
-// A jobPicture is a job's keys. Of a replica it has the name alone, and of an open run whether it is held.
-type jobPicture struct {
-	job, open  map[string]string
-	live       []string
-	tomb, rest string
-	ttl        map[string]time.Duration
-}
-
-func (b *jobBench) picture() jobPicture {
-	b.Helper()
-	ctx := b.Context()
-	var job *redis.MapStringStringCmd
-	var tomb *redis.StringCmd
-	var rest [4]redis.Cmder
-	ttls := map[string]*redis.DurationCmd{}
-	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		job, tomb = p.HGetAll(ctx, b.part("job")), p.Get(ctx, b.part("tomb:1"))
-		rest = [...]redis.Cmder{
-			p.LRange(ctx, b.part("runs"), 0, -1), p.LRange(ctx, b.part("acts"), 0, -1), p.HGetAll(ctx, b.part("payloads")), p.Get(ctx, b.part("fence")),
+func write(w *server.Writer, answer any, err error) {
+	switch a := answer.(type) {
+	case int64:
+		w.WriteInt(int(a))
+	case string:
+		w.WriteBulk(a)
+	case []any:
+		w.WriteLen(len(a))
+		for _, element := range a {
+			write(w, element, nil)
 		}
-		for _, part := range []string{"job", "runs", "fence", "tomb:1"} {
-			ttls[part] = p.PTTL(ctx, b.part(part))
-		}
-		return nil
-	})
-	s := jobPicture{
-		job: job.Val(), open: map[string]string{}, live: []string{}, tomb: tomb.Val(), rest: fmt.Sprint(rest), ttl: map[string]time.Duration{},
-	}
-	for field := range s.job {
-		if replica, ok := strings.CutPrefix(field, "live:"); ok {
-			s.live = append(s.live, replica)
-			delete(s.job, field)
-		}
-	}
-	for tick := range strings.FieldsSeq(s.job["open"]) {
-		record := jobFields(s.job["open:"+tick])
-		delete(s.job, "open:"+tick)
-		record["til"] = strconv.FormatBool(record["til"] > strconv.FormatInt(b.now, 10))
-		s.open[tick] = fmt.Sprint(record)
-	}
-	slices.Sort(s.live)
-	for part, ttl := range ttls {
-		s.ttl[part] = ttl.Val()
-	}
-	return s
-}
-
-func jobFields(text string) map[string]string {
-	fields := map[string]string{}
-	_ = json.Unmarshal([]byte(text), &fields)
-	delete(fields, "tries")  // TestAttemptsAreKept looks at them
-	delete(fields, "asked")  // TestRerun looks at it
-	delete(fields, "cancel") // TestCancel looks at it
-	return fields
-}
-
-func (s jobPicture) same(o jobPicture) bool {
-	s.ttl, o.ttl = nil, nil
-	return reflect.DeepEqual(s, o)
-}
-
-// Every script of the ledger runs twice in every state of a job: the state stays, and the
-// second answer is the first or the declared one. The first answer is that of the rules in answers, and the first run
-// keeps the guarantees that check asserts. What exactly a script writes is in the scenarios.
-func TestJobScriptsTwiceInEveryState(t *testing.T) {
-	t.Parallel()
-	requests := map[string][]jobRequest{}
-	for _, r := range jobRequests() {
-		requests[r.script] = append(requests[r.script], r)
-	}
-	for name, requests := range requests {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(e *env) {
-				b := &jobBench{env: e}
-				source := scripts().Source(e, name)
-				sha := e.Raw.ScriptLoad(e.Context(), source).Val()
-				answers := map[string]int{}
-				states, step := jobStates(), 1
-				if e.Bubble == nil {
-					step = testenv.Size(5, 1) // a real server gets another fifth of the states for each request
-				}
-				for i, r := range requests {
-					for _, state := range every(states, i%step, step) {
-						answers[b.twice(sha, r, state)]++
-						if e.Failed() {
-							return // the other states would fail in the same way
-						}
-					}
-				}
-				if len(answers) == 1 || answers["1"] < 5 {
-					e.Errorf("the answers were %v", answers)
-				}
-			})
-		})
+	default:
+		w.WriteError(err.Error())
 	}
 }
 
-// every returns every step-th of the states.
-func every(states []jobState, from, step int) (some []jobState) {
-	for i := from; i < len(states); i += step {
-		some = append(some, states[i])
+// picture returns all keys with their TTLs.
+func (p *play) picture() string {
+	m := p.Bubble.Server()
+	text := m.Dump()
+	for _, key := range m.Keys() {
+		text += fmt.Sprintln(key, m.TTL(key))
 	}
-	return some
+	return text
 }
 
-// twice runs a script twice in a state, and returns its first answer.
-func (b *jobBench) twice(sha string, r jobRequest, state jobState) string {
-	b.Helper()
-	b.establish(state)
-	before := b.picture()
-	keys, args := b.keys(r.keys...), withChannel(r.script, r.args(b, state))
-	first, err1 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
-	middle := b.picture()
-	second, err2 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
-	after := b.picture()
-	where := fmt.Sprintf("%s with %+v", r.name, state)
-	if err1 != nil || err2 != nil {
-		b.Errorf("%s: %v, %v", where, err1, err2)
-		return ""
+// twice runs a script twice. The second time it changes nothing, and its answer is the first or the declared one.
+func twice(r *request) (any, error) {
+	first, err := r.run()
+	if err != nil {
+		return nil, err
 	}
-	if !middle.same(after) {
-		b.Errorf("%s: twice changed\n%+v to\n%+v", where, middle, after)
+	middle := r.picture()
+	second, err := r.run()
+	if after := r.picture(); err != nil || after != middle {
+		r.Errorf("job_%s, run twice: %v, and it changed\n%s to\n%s", r.script, err, middle, after)
 	}
-	one, two := jobAnswer(first), jobAnswer(second)
-	if one != two && two != declaredSecond(r.script, one) {
-		b.Errorf("%s: answers %v, then %v", where, first, second)
+	if one, two := code(first), code(second); one != two && two != declaredSecond(r.script, one) {
+		r.Errorf("job_%s answers %v, then %v", r.script, first, second)
 	}
-	b.check(where, r, state, before, middle, first)
-	return one
+	return first, nil
 }
 
-// jobAnswer returns the code of an answer.
-func jobAnswer(answer any) string {
+// code returns the code of an answer.
+func code(answer any) string {
 	if list, ok := answer.([]any); ok {
 		return fmt.Sprint(list[0])
 	}
@@ -340,14 +117,72 @@ func jobAnswer(answer any) string {
 // declaredSecond returns the second answer of a script if it is not the first.
 func declaredSecond(script, first string) string {
 	switch {
-	case script == "job_abandon" && first == "1", script == "job_leave" && first == "1":
+	case script == "abandon" && first == "1", script == "leave" && first == "1":
 		return "0"
-	case script == "job_cancel" && first == "1":
+	case script == "cancel" && first == "1":
 		return "17" // unless it is held
-	case script == "job_forget" && first == "1":
+	case script == "forget" && first == "1":
 		return "10"
-	case script == "job_skip" && first == "1", script == "job_claim" && first == "9":
+	case script == "skip" && first == "1", script == "claim" && first == "9":
 		return "3"
 	}
 	return first
+}
+
+// isRefused reports whether the request fails on a copy of the database in which a key is of another type.
+func (r *request) isRefused(key, part string) bool {
+	ctx, m := r.Context(), r.Bubble.Server()
+	for _, key := range m.Keys() {
+		testenv.Must(r, r.Raw.Copy(ctx, key, key, 1, true).Err())
+	}
+	m.SwapDB(0, 1)
+	defer func() {
+		m.SwapDB(0, 1)
+		m.DB(1).FlushDB()
+	}()
+	m.Del(key)
+	if part == "fence" || strings.HasPrefix(part, "tomb") {
+		testenv.Call(m.Push(key, "spoilt")).Must(r) // it is a string
+	} else {
+		testenv.Must(r, m.Set(key, "spoilt"))
+	}
+	before := r.picture()
+	answer, err := r.run()
+	if after := r.picture(); err != nil && after != before {
+		r.Errorf("job_%s with %s spoilt: %v, and half is done:\n%s, before\n%s", r.script, part, err, after, before)
+	}
+	if err == nil && r.script == "claim" && part == "runs" && code(answer) == "1" {
+		r.Errorf("job_claim with %s spoilt: granted, and its end cannot be recorded", part)
+	}
+	return err != nil
+}
+
+// One of a job's keys is of another type (fault 32). Each script that needs it returns an
+// error before it has written anything, because its writes would stay. None of them repairs
+// the type.
+// Mutants: the type of the history, or of any key, is checked half-way.
+func TestJobScriptsOnSpoiltKeys(t *testing.T) {
+	inBubble(t, func(e *env) {
+		refused := map[string]bool{}
+		played(e, `
+			a is ttl=2s dead attempts=3; b is attempts=3; o is because=bug
+			a claims 1; a withdraws 1; a claims 1; pass 2s; b claims 1; b fails 1 boom; b abandons 1; b claims 1; b completes 1 failed boom
+			o reruns 1; b claims 1; o cancels 1; b completes 1; b skips 2-4 missed; b skips 5 missed
+			o pauses; b claims 6 => paused; o resumes; o triggers x; a claims x; pass 2s; o cancels x
+			o plans y 70 p; o cancels-id y; o reruns y; pass 10s; b claims y; b completes y failed boom
+			b asks; b looks; b looks; b leaves; pass 90s; o forgets; b looks`, func(r *request) (any, error) {
+			for _, key := range r.keys() {
+				_, part, _ := strings.Cut(key, "}:")
+				if r.isRefused(key, part) {
+					refused[r.script+":"+part] = true
+				}
+			}
+			return r.run()
+		})
+		for want := range strings.FieldsSeq("claim:job claim:runs claim:fence complete:job complete:runs open:job open:runs skip:job skip:runs") {
+			if !refused[want] {
+				e.Errorf("never refused: %s", want)
+			}
+		}
+	})
 }
