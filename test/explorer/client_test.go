@@ -170,7 +170,7 @@ func (m *lockModel) canonical(s lockState) lockState {
 					w = m.forget(w, a)
 				}
 			}
-			return normal(m, w, 0)
+			return normal(m.rules, w, 0)
 		})
 	}
 	return s
@@ -249,7 +249,8 @@ func (s *lockState) addLate(op lineOp, a attemptID) bool {
 	return false
 }
 
-func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, string)) {
+// steps calls emit for every possible step from a state. broken is the promise that the step breaks, or "".
+func (m *lockModel) steps(s lockState, worker int, emit func(what step, to lockState, broken string)) {
 	emitted := func(what step, to lockState, broken string) { emit(what, m.canonical(to), broken) }
 	for p := range m.processes {
 		c := s.c[p]
@@ -397,7 +398,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		to := s
 		to.faults++
 		to.world = m.atlas.change(s.world, 1, func(w world) world {
-			return normal(m, w.with(key{name: keyPrefix + "fence"}).with(key{name: keyPrefix + "size"}), tick)
+			return normal(m.rules, w.with(key{name: keyPrefix + "fence"}).with(key{name: keyPrefix + "size"}), tick)
 		})
 		to = m.pass(to, 1)
 		emitted(step{counterLost, 0, 0}, to, "")
@@ -483,7 +484,7 @@ func (c *lockClient) leaves() {
 }
 
 // behind models Client.withdraw, and the release of a grant for an attempt that has ended.
-func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
+func (m *lockModel) behind(s lockState, p, worker int, emit func(what step, to lockState, broken string)) {
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))
 	leave := func(from lockState, what string, done bool) {

@@ -1,11 +1,11 @@
 // Package explorer runs the real scripts, as they are sent, in every order of events that a few
 // processes and faults allow, and checks the promises in each state. It has tests only.
 //
-// There are two kinds of explorations. Locks and quorums have a model of their clients, whose states
+// There are two kinds of explorations. Locks have a model of their clients, whose states
 // can be compared, so that each state is visited once. Jobs have the real Runners, which are executed
 // again and again, each time with other events.
 //
-// # What is explored of locks and quorums
+// # What is explored of locks
 //
 // A state consists of the server's keys, the knowledge of each client, and the requests in
 // flight. From a state there is a step for every possible next event: a client starts an attempt
@@ -38,14 +38,16 @@
 //
 // # What is checked
 //
-// The promises are in watch_test.go and promises_test.go for locks, in runs_test.go for jobs, and
-// in quorum_test.go for a quorum of three servers with the rules of internal/quorum. In short: nobody holds
-// what another one holds, tokens grow, a script changes only the hold of its caller, every key has a TTL,
-// no tick ends twice or has more attempts than allowed, and, without further faults, every live waiter is
-// served and every tick ends. Without one of the rules of a quorum or of the scripts of jobs, one of the
-// promises is broken (TestQuorumNeedsItsRules, TestRunsNeedTheirRules).
+// The promises are in watch_test.go and promises_test.go for locks, and in runs_test.go for jobs.
+// In short: nobody holds what another one holds, tokens grow, a script changes only the hold of its caller,
+// every key has a TTL, no tick ends twice or has more attempts than allowed, and, without further faults,
+// every live waiter is served and every tick ends. Without one of the rules of the scripts of jobs, one of the
+// promises is broken (TestRunsNeedTheirRules).
 //
 // # What is left out of the models, and why
+//
+// The rules of a quorum have a simulation in internal/quorum, its scripts have tables in lockcore, and test/chaos
+// loses the data of its servers.
 //
 // Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare
 // times, so only their order matters. A margin that is milliseconds too small is not

@@ -86,7 +86,7 @@ func TestLocks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAtlas(c.rules)
 			m := c.model(t, l, a, nil, workers)
-			f := search(m, c.depth+deeper(t), 0, workers)
+			f := search(m, c.depth+deeper(t), workers)
 			if f.broken != "" {
 				t.Fatal(f)
 			}

@@ -63,7 +63,7 @@ func (tr trial) exploration(l *library) exploration {
 	a := newAtlas(tr.rules) // shared by all mutants, since most scripts are equal in them
 	return exploration{tr.kind.scripts(), func(t *testing.T, edits []edit) string {
 		t.Helper()
-		return search(tr.model(t, l, a, edits, 1), tr.depth, 0, 1).broken
+		return search(tr.model(t, l, a, edits, 1), tr.depth, 1).broken
 	}}
 }
 
@@ -72,13 +72,6 @@ func (tr runTrial) exploration(l *library) exploration {
 		t.Helper()
 		_, broken := tr.explore(t, l, edits)
 		return broken
-	}}
-}
-
-func (tr quorumTrial) exploration(l *library) exploration {
-	return exploration{quorumScripts[:], func(t *testing.T, edits []edit) string {
-		t.Helper()
-		return search(tr.model(t, l, edits, 1, noFlaw), tr.depth, 0, 1).broken
 	}}
 }
 
@@ -105,7 +98,6 @@ func newHunt(t *testing.T, l *library) *hunt {
 	)
 	h.explore("slots", trial{twoSlots, 3, 0, 1, false, 4}, trial{twoSlots, 3, 1, 1, true, 4})
 	h.explore("runs", twice, once)
-	h.explore("quorum", quorumTrial{2, 0, 0, 8}, quorumTrial{1, 0, 2, 10})
 	return h
 }
 

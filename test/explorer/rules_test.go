@@ -92,10 +92,12 @@ type rules struct {
 	mute bool // PUBLISH is refused
 }
 
+// lasting reports whether a key's TTL is longer than all explored times.
 func (r rules) lasting(name string) bool {
 	return name == keyPrefix+"fence" || name == keyPrefix+"size" || strings.HasPrefix(name, keyPrefix+"tomb")
 }
 
+// numbers replaces each number of a key by the result of visit.
 func (r rules) numbers(k *key, visit func(meaning, string) string) {
 	each := func(m meaning) {
 		for i := range k.pairs {
@@ -146,6 +148,7 @@ func (r rules) tomb(a attemptID) string {
 	return fmt.Sprintf("%stomb:%c.%d", keyPrefix, 'A'+a.process(), a.slot()+1)
 }
 
+// derive computes frequently used facts of a world.
 func (r rules) derive(w world) facts {
 	f := facts{holders: r.kind.holders(w)}
 	for a := range attempts {

@@ -305,6 +305,11 @@ func (p *runPath) ledger() {
 	db := p.server.Server().DB(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer func() {
+		if what := recover(); what != nil {
+			p.breaks("in the ledger is %v", what)
+		}
+	}()
 	ended := map[int64]int{}
 	history, _ := db.List(jobKeys + "runs")
 	for _, text := range history {

@@ -9,20 +9,6 @@ import (
 	"time"
 )
 
-// A model is a protocol to explore: states of type S, and the steps between them.
-type model[S comparable] interface {
-	start() S
-	// steps calls emit for every possible step from a state. broken is the promise that the
-	// step breaks, or "".
-	steps(s S, worker int, emit func(what step, to S, broken string))
-	// fault returns the promise that is broken in a state. It also checks that a run without
-	// further faults ends well.
-	fault(s S, worker int) string
-	// tell describes a step and a state as text.
-	tell(what step) string
-	show(s S) string
-}
-
 // A step is described by what happens to whom.
 type step struct {
 	what        string
@@ -32,8 +18,7 @@ type step struct {
 // found is the result of a search.
 type found struct {
 	states  int
-	depth   int  // number of steps from the start within which all states were visited
-	whole   bool // there are no further states
+	depth   int // number of steps from the start within which all states were visited
 	broken  string
 	trace   []string
 	took    time.Duration
@@ -41,14 +26,14 @@ type found struct {
 }
 
 // search visits the states breadth first, so a broken promise is found with a minimal number of
-// steps. It ends at the depth, or before a level that would have more than `most` states.
+// steps.
 //
 // Visited states are stored as 64-bit hashes. Among a few million states, the probability of a
 // collision is below one in a million.
-func search[S comparable](m model[S], depth, most, workers int) found {
+func search(m *lockModel, depth, workers int) found {
 	begin := time.Now()
 	type node struct {
-		state  S
+		state  lockState
 		parent int32
 		what   step
 	}
@@ -62,7 +47,7 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 		seen[i].set = map[uint64]struct{}{}
 	}
 	first := m.start()
-	add := func(s S) bool {
+	add := func(s lockState) bool {
 		h := maphash.Comparable(seed, s)
 		part := &seen[h%parts]
 		part.Lock()
@@ -91,13 +76,6 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 	}
 	for level := 1; level <= depth; level++ {
 		to := len(nodes)
-		if to-from == 0 {
-			out.whole = true
-			break
-		}
-		if most > 0 && level > 2 && to+(to-from)*2 > most {
-			break
-		}
 		const chunk = 256
 		var mu sync.Mutex
 		next := from
@@ -116,7 +94,7 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 						return
 					}
 					for i := a; i < min(a+chunk, to); i++ {
-						m.steps(nodes[i].state, worker, func(what step, s S, broken string) {
+						m.steps(nodes[i].state, worker, func(what step, s lockState, broken string) {
 							isNew := false
 							if broken == "" {
 								if isNew = add(s); isNew {
@@ -157,12 +135,8 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 }
 
 func (f found) String() string {
-	within := fmt.Sprintf("all within %d steps", f.depth)
-	if f.whole {
-		within = "all there are"
-	}
 	if f.broken != "" {
 		return fmt.Sprintf("%d states, then: %s\n%s", f.states, f.broken, strings.Join(f.trace, "\n"))
 	}
-	return fmt.Sprintf("%d states, %s", f.states, within)
+	return fmt.Sprintf("%d states, all within %d steps", f.states, f.depth)
 }

@@ -27,8 +27,6 @@ type redisServer struct {
 
 	mute      bool // PUBLISH is refused
 	published []message
-
-	runID string // in the answer of INFO
 }
 
 // A message is a message that a script has published.
@@ -43,10 +41,6 @@ func newServer() (*redisServer, error) {
 	_ = conn.Close()
 	s.peer = server.NewPeer(bufio.NewWriter(s.out))
 	s.redis.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
-		if cmd == "INFO" {
-			p.WriteBulk("run_id:" + s.runID + "\r\n")
-			return true
-		}
 		if cmd != "PUBLISH" {
 			return false
 		}

@@ -76,24 +76,12 @@ const (
 	token
 )
 
-// A grammar defines the meaning of the numbers in a kind of world.
-type grammar interface {
-	// numbers replaces each number of a key by the result of visit.
-	numbers(k *key, visit func(meaning, string) string)
-	// lasting reports whether a key's TTL is longer than all explored times.
-	lasting(name string) bool
-	// tidy removes unnecessary memory from a world.
-	tidy(w world) world
-	// derive computes frequently used facts of a world.
-	derive(w world) facts
-}
-
 // normal converts a world whose clock is `later` ms past base to its canonical form: all times are
 // moved so that the clock is at base, and of past times only the order is kept.
-func normal(g grammar, w world, later int64) world {
+func normal(r rules, w world, later int64) world {
 	out := make(world, 0, len(w))
 	for _, k := range w {
-		if k.ttl > 0 && !g.lasting(k.name) {
+		if k.ttl > 0 && !r.lasting(k.name) {
 			if k.ttl -= later; k.ttl <= 0 {
 				continue
 			}
@@ -122,14 +110,14 @@ func normal(g grammar, w world, later int64) world {
 		return strconv.FormatInt(v, 10)
 	}
 	for i := range out {
-		g.numbers(&out[i], collect)
+		r.numbers(&out[i], collect)
 	}
 	for m := range old {
 		slices.Sort(old[m])
 		old[m] = slices.Compact(old[m])
 	}
 	if len(old[score])+len(old[token]) == 0 {
-		return g.tidy(out)
+		return r.tidy(out)
 	}
 	rank := func(m meaning, text string) string {
 		v := number(text)
@@ -144,15 +132,15 @@ func normal(g grammar, w world, later int64) world {
 		return strconv.FormatInt(base*1000-1000+int64(at)*10, 10)
 	}
 	for i := range out {
-		g.numbers(&out[i], rank)
+		r.numbers(&out[i], rank)
 	}
-	return g.tidy(out)
+	return r.tidy(out)
 }
 
 func number(text string) int64 {
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		panic("not a number in a world: " + text)
+		panic("what is no number: " + text)
 	}
 	return v
 }
@@ -196,7 +184,7 @@ type worldID int32
 // An atlas stores each world once, with the results of scripts. A script that has run on a world
 // for one caller need not run on it again. An atlas is safe for concurrent use.
 type atlas struct {
-	grammar grammar
+	rules rules
 
 	mu     sync.RWMutex
 	ids    map[string]worldID
@@ -245,8 +233,8 @@ func (a *atlas) holders(id worldID) []holder { return a.fact(id).holders }
 
 func (a *atlas) stands(id worldID, at attemptID) bool { return a.fact(id).present&(1<<at) != 0 }
 
-func newAtlas(g grammar) *atlas {
-	a := &atlas{grammar: g, ids: map[string]worldID{}}
+func newAtlas(r rules) *atlas {
+	a := &atlas{rules: r, ids: map[string]worldID{}}
 	for i := range a.shards {
 		a.shards[i].runs = map[runKey]outcome{}
 		a.shards[i].shifts = map[shiftKey]worldID{}
@@ -270,7 +258,7 @@ func (a *atlas) id(w world) worldID {
 	id = worldID(len(a.worlds))
 	a.ids[text] = id
 	a.worlds = append(a.worlds, w)
-	a.facts = append(a.facts, a.grammar.derive(w))
+	a.facts = append(a.facts, a.rules.derive(w))
 	return id
 }
 
@@ -292,7 +280,7 @@ func (a *atlas) run(k runKey, calculate func(world) (world, outcome)) outcome {
 	w, out := calculate(a.world(k.world))
 	out.world = k.world
 	if out.broken == "" { // otherwise the search ends here, and the content does not matter
-		out.world = a.id(normal(a.grammar, w, 0))
+		out.world = a.id(normal(a.rules, w, 0))
 	}
 	shard.Lock()
 	shard.runs[k] = out
@@ -319,7 +307,7 @@ func (a *atlas) change(id worldID, what int32, calculate func(world) world) worl
 
 // later returns the world after `ms` milliseconds.
 func (a *atlas) later(id worldID, ms int64) worldID {
-	return a.change(id, int32(ms), func(w world) world { return normal(a.grammar, w, ms) })
+	return a.change(id, int32(ms), func(w world) world { return normal(a.rules, w, ms) })
 }
 
 // size returns the number of worlds and of script runs.
