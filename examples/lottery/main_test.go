@@ -221,6 +221,10 @@ func TestServeAndVerify(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
+	redis.Pause()
+	answers(t, url+"/readyz/database", http.StatusInternalServerError, "asking Redis which database has the draws: ")
+	redis.Resume()
+	answers(t, url+"/readyz/database", http.StatusOK, "")
 	s.stop()
 	if code := <-s.code; code != 0 {
 		t.Errorf("serve: code %d", code)
@@ -348,59 +352,6 @@ func TestFault142_OtherDatabases(t *testing.T) {
 		}
 	}
 	answers(t, readies[0], http.StatusOK, "")
-}
-
-// A replica waits while the database is away. Meanwhile it is alive and not ready, and a stop is no error.
-func TestServeWaits(t *testing.T) {
-	t.Parallel()
-	redis := servers.Redis(t)
-	environ := []string{
-		"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_DATABASE=mysql://u:" + secret + "@127.0.0.1:1/lottery",
-		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_HTTP=127.0.0.1:0",
-	}
-	s := serveWith(t, environ)
-	url := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1]
-	s.logs(t, 1, `database is not available yet; retrying","err":"opening mysql://u@127.0.0.1:1/lottery: [^"]*dial tcp`)
-	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz/database": http.StatusInternalServerError, "/readyz/ledger": http.StatusInternalServerError} {
-		if code, body := get(t, url+path); code != want || strings.Contains(body, secret) {
-			t.Errorf("%s: %d %s", path, code, body)
-		}
-	}
-	s.stop()
-	if code := <-s.code; code != 0 {
-		t.Errorf("code %d", code)
-	}
-}
-
-// A replica draws although one of three Sentinels is stuck and all connections to Redis break. While Redis is stuck, the replica
-// is not ready, and says why.
-func TestStuckServers(t *testing.T) {
-	t.Parallel()
-	server := servers.Redis(t)
-	var sentinels []*servers.RedisServer
-	var addrs []string
-	for range 3 {
-		s := servers.Sentinel(t, "noon", server.Addr(), 2)
-		sentinels, addrs = append(sentinels, s), append(addrs, s.Addr())
-	}
-	s := serveWith(t, []string{
-		"LOTTERY_REDIS=redis+sentinel://" + strings.Join(addrs, ",") + "?master=noon", "LOTTERY_DATABASE=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"),
-		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_HTTP=127.0.0.1:0",
-	})
-	draws(t, 1, s)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-	for _, one := range sentinels {
-		one.Pause()
-		testenv.Must(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "normal").Err())
-		draws(t, 2, s)
-		one.Resume()
-	}
-	ready := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1] + "/readyz/database"
-	server.Pause()
-	answers(t, ready, http.StatusInternalServerError, "asking Redis which database has the draws: ")
-	server.Resume()
-	answers(t, ready, http.StatusOK, "")
 }
 
 // answers waits until a URL has an answer with that code and text.

@@ -183,14 +183,9 @@ func (c *cluster) get(path string) (code int, body string) {
 // await waits for the condition.
 func (c *cluster) await(what string, holds func() bool) {
 	c.Helper()
-	c.poll(what, 500*time.Millisecond, holds)
-}
-
-func (c *cluster) poll(what string, every time.Duration, holds func() bool) {
-	c.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	again := time.NewTicker(every)
+	again := time.NewTicker(500 * time.Millisecond)
 	defer again.Stop()
 	for !holds() {
 		select {

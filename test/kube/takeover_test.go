@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -39,26 +38,42 @@ func TestTakeover(t *testing.T) {
 			check(t, err)
 			c.apply(images.Replace(string(manifest)))
 
+			// kube-proxy sends requests of pods to the leader until it ends. The proxy of the API server does not.
+			c.apply(strings.NewReplacer("@IMAGE@", busyboxImage, "@URL@", "http://"+app+"/"+x.path).Replace(`
+apiVersion: v1
+kind: Pod
+metadata: {name: ask}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: ask
+      image: "@IMAGE@"
+      imagePullPolicy: IfNotPresent
+      command: [sh, -c, "while true; do wget -q -T 1 -O - @URL@; sleep 0.05; done"]
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+`))
 			// next waits for the answer of another leader than the last one. gap is how long no leader answered.
 			next := func(last string) (leader string, gap time.Duration) {
-				var since time.Time
-				c.poll("a leader after "+last, 20*time.Millisecond, func() bool {
-					code, body := c.get("services/" + app + ":80/proxy/" + x.path)
-					found := x.answer.FindStringSubmatch(body)
-					switch {
-					case code != http.StatusOK || found == nil:
-						if since.IsZero() {
-							since = time.Now()
+				c.await("the answer of a leader after "+last, func() bool {
+					var end time.Time // of the answers of the last leader
+					_, log := c.get("pods/ask/log?timestamps=true&tailLines=5000")
+					for line := range strings.Lines(log) {
+						stamp, answer, _ := strings.Cut(line, " ")
+						found := x.answer.FindStringSubmatch(answer)
+						if found == nil || found[1] != last && last != "" && end.IsZero() { // an error, or of an earlier leader
+							continue
 						}
-						return false
-					case found[1] == last: // single requests may fail before the hand-over
-						since = time.Time{}
-						return false
-					case !since.IsZero():
-						gap = time.Since(since)
+						at, err := time.Parse(time.RFC3339Nano, stamp)
+						check(c, err)
+						if found[1] != last {
+							leader, gap = found[1], at.Sub(end)
+							return true
+						}
+						end = at
 					}
-					leader = found[1]
-					return true
+					return false
 				})
 				c.await("the work of "+leader, func() bool {
 					return x.work.MatchString(c.kubectl("logs", leader, "--all-containers"))

@@ -4,7 +4,6 @@ package demo
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -59,16 +58,5 @@ func TestDemo(t *testing.T) {
 			t.Errorf("%s: %v\n%s", what, err, &out)
 		}
 		d.lateErr, d.restart, d.stale = refusal, back, stale
-	}
-}
-
-// The demo ends with the cause of its context.
-func TestDemoBrokenOff(t *testing.T) {
-	t.Parallel()
-	interrupted := errors.New("interrupted")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(interrupted)
-	if err := Run(ctx, list(), new(bytes.Buffer)); err == nil {
-		t.Error("the demo passes although it was broken off")
 	}
 }

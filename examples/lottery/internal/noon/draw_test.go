@@ -38,14 +38,6 @@ func TestAllWin(t *testing.T) {
 	}
 }
 
-func TestTooFew(t *testing.T) {
-	t.Parallel()
-	const want = "the number of eligible entrants is 1; it must be at least 2, the number of winners"
-	if ids, err := noon.Winners([]string{"a"}, 2); err == nil || err.Error() != want {
-		t.Errorf("%q, %v", ids, err)
-	}
-}
-
 // A list is read, and an error names the line and the rule.
 func TestReadEntrants(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,8 +60,8 @@ func TestDraw(t *testing.T) {
 		t.Errorf("cut off before the commit: %v", err)
 	}
 	d.Written, d.Winners = nil, 5
-	if err := d.Draw(t.Context(), runOf(2, 2, 13)); err == nil {
-		t.Error("five of four eligible entrants were drawn")
+	if err := d.Draw(t.Context(), runOf(2, 2, 13)); err == nil || !strings.Contains(err.Error(), "the number of eligible entrants is 4; it must be at least 5, the number of winners") {
+		t.Errorf("five of four eligible entrants: %v", err)
 	}
 	if now := draws(); len(now) != 1 || !slices.Equal(now[0].Winners, first[0].Winners) {
 		t.Errorf("the draws are %+v, and were %+v", now, first)
