@@ -47,9 +47,9 @@ bench: ## Compare with other libraries; writes the tables of docs/PERFORMANCE.md
 bench-check: ## Measure beside other libraries, and print what is worse than in docs/PERFORMANCE.md by more than a tenth.
 	@cd bench && GOWORK=off timeout 40m go test -run '^$$' -bench . -benchtime 1x -timeout 40m . -compare
 
-chaos: ## Run workers under faults and judge what they did: 10 s on each topology, or DURATION=20m on TOPOLOGY=cluster,one with SEED=1.
+chaos: ## Run workers under faults and judge what they did: 10 s on each topology, DURATION=20m on TOPOLOGY=cluster,one with SEED=1, or other libraries with PEERS=1.
 	@cd test/chaos && GOWORK=off NOONLOCK_REQUIRE_SERVERS=1 TOPOLOGY=$(TOPOLOGY) SEED=$(SEED) DURATION=$(DURATION) \
-		go test -count=1 -parallel 5 -timeout 24h $(if $(TOPOLOGY),-v -run TestChaos) ./...
+		go test -count=1 -parallel 5 -timeout 24h $(if $(PEERS),-v -run TestPeers,$(if $(TOPOLOGY),-v -run TestChaos)) ./...
 
 ci: ## Do what CI does: test, race, other topologies, mutants of changed scripts, lint, chart, images, Kubernetes. Budget: 20 minutes.
 	@bash .ci/run

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -54,33 +52,9 @@ func (x *bench) serve(l library) *server {
 
 // serveEtcd starts an etcd with one member and its default settings.
 func (x *bench) serveEtcd() *server {
-	program, err := exec.LookPath("etcd")
-	if err != nil {
-		x.b.Skip("needs etcd, which is not installed (Debian package etcd-server)")
-	}
-	dir := filepath.Join(x.b.TempDir(), "data") // etcd creates it for itself alone
-	var ports [2]string
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		x.check(err)
-		ports[i] = l.Addr().String()
-		x.check(l.Close())
-	}
-	// The shell ends etcd when this process has ended, even if it was killed: its input is closed.
-	cmd := exec.Command("sh", "-c", `"$@" & cat >/dev/null; kill -KILL $!; wait`, "sh", program, "--data-dir", dir, "--logger", "zap", "--log-level", "error",
-		"--listen-client-urls", "http://"+ports[0], "--advertise-client-urls", "http://"+ports[0],
-		"--listen-peer-urls", "http://"+ports[1], "--initial-advertise-peer-urls", "http://"+ports[1],
-		"--initial-cluster", "default=http://"+ports[1])
-	input, err := cmd.StdinPipe()
+	s := &server{x: x, addr: servers.Etcd(x.b, false).Addr()}
+	version, err := s.get("/version")
 	x.check(err)
-	x.check(cmd.Start())
-	x.b.Cleanup(func() {
-		_ = input.Close()
-		_ = cmd.Wait() // the kill is no failure
-	})
-	s := &server{x: x, addr: ports[0]}
-	var version string
-	await(x.ctx(), func() bool { version, err = s.get("/version"); return err == nil })
 	_, version, _ = strings.Cut(version, `"etcdserver":"`)
 	version, _, _ = strings.Cut(version, `"`)
 	x.note("etcd " + version)

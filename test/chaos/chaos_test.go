@@ -42,9 +42,10 @@ func TestMain(m *testing.M) {
 }
 
 // build builds the worker, with other sources if overlay is a file for go build.
-func build(name, overlay string) (string, error) {
+func build(name, overlay string, flags ...string) (string, error) {
 	path := filepath.Join(bin, name)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay="+overlay, "-o", path, "./worker")
+	flags = append([]string{"build", "-buildvcs=false", "-overlay=" + overlay, "-o", path}, flags...)
+	cmd := exec.Command("go", append(flags, "./worker")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

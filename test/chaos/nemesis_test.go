@@ -102,8 +102,8 @@ func (n *nemesis) ofWorker(x *worker) []fault {
 
 // some returns all proxies of a worker, or one of them.
 func (n *nemesis) some(x *worker) (all []*proxy) {
-	for _, s := range slices.Concat(n.top.servers, n.top.sentinels) {
-		all = append(all, x.proxies[s.Addr()])
+	for _, address := range n.top.addresses() {
+		all = append(all, x.proxies[address])
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

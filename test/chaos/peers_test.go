@@ -2,55 +2,115 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
+	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
 
-// TestPeers runs the mutexes of other libraries with the nemesis and the seed of ours, without losses of data, and
-// counts what goes wrong for a thousand leases. PEERS=1 selects it.
+// peers are libraries with mutexes, and what they need. gocron has jobs, and noonlock has both.
+var peers = []struct {
+	name, library string
+	start         func(t testing.TB, ttl time.Duration) *topology
+	kinds         []string
+}{
+	{"noonlock", "", one, []string{history.Mutex, history.Job}},
+	{"noonlock, quorum of five", "", quorum, []string{history.Mutex}},
+	{"SET NX PX", "SET NX", one, []string{history.Mutex}},
+	{"redislock", "redislock", one, []string{history.Mutex}},
+	{"redsync", "redsync", one, []string{history.Mutex}},
+	{"redsync, five servers", "redsync", quorum, []string{history.Mutex}},
+	{"rueidislock", "rueidislock", one, []string{history.Mutex}},
+	{"client-go on noonlock's lock", "client-go", one, []string{history.Mutex}},
+	{"the same with Lock.Bind", "client-go with Bind", one, []string{history.Mutex}},
+	{"etcd", "etcd", etcd, []string{history.Mutex}},
+	{"gocron with redsync", "gocron", one, []string{history.Job}},
+}
+
+// TestPeers runs other libraries with the nemesis and the seed of ours, without losses of data, and prints a table of
+// what goes wrong. PEERS=1 selects it.
 func TestPeers(t *testing.T) {
 	if os.Getenv("PEERS") == "" {
 		t.Skip("PEERS is not set")
 	}
 	lasts, seed := options(t)
-	binary, err := plain()
+	ours, err := plain()
 	must(t, err)
-	for _, name := range []string{"noonlock", "redislock", "redsync", "redsync on five servers", "rueidislock", "SET NX"} {
-		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			t.Parallel()
-			cfg := history.Config{
-				Seed: seed, TTL: time.Second, Every: time.Second, Holds: 30, Slow: 3 * time.Millisecond,
-				Kinds: []string{history.Mutex},
-			}
-			start := one
-			cfg.Library, _ = strings.CutSuffix(name, " on five servers")
-			if cfg.Library != name {
-				start = quorum
-			}
-			if name == "noonlock" {
-				cfg.Library = ""
-			}
-			top := start(t, cfg.TTL)
-			top.faults = slices.DeleteFunc(top.faults, func(f fault) bool {
-				return f.class == "D" || top.quorum && (f.name == "flush" || f.name == "restart empty")
+	theirs, err := build("peers", "", "-tags=peers")
+	must(t, err)
+	var mu sync.Mutex
+	rows := map[string]string{}
+	t.Run("all", func(t *testing.T) {
+		for _, p := range peers {
+			t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				// Leases of client-go have whole seconds, and those of etcd at least two.
+				cfg := history.Config{
+					Seed: seed, TTL: 3 * time.Second, Every: 3 * time.Second, Holds: 30, Slow: 3 * time.Millisecond,
+					Library: p.library, Kinds: p.kinds, Peers: true,
+				}
+				binary := theirs
+				if p.library == "" {
+					binary = ours
+				}
+				top := p.start(t, cfg.TTL)
+				top.faults = slices.DeleteFunc(top.faults, func(f fault) bool {
+					return f.class == "D" || top.quorum && (f.name == "flush" || f.name == "restart empty")
+				})
+				w := newWorld(t, binary, top, 5, false, cfg)
+				ctx, cancel := context.WithTimeout(t.Context(), lasts)
+				defer cancel()
+				newNemesis(w, seed).run(ctx, 3)
+				retry.Sleep(t.Context(), 4*cfg.TTL, nil)
+				if p.library == "" {
+					w.finish()
+				}
+				v := w.judge()
+				servers.Count(t, "%s", summary(p.name, seed, v))
+				mu.Lock()
+				defer mu.Unlock()
+				rows[p.name] = row(p.name, v)
 			})
-			w := newWorld(t, binary, top, 5, false, cfg)
-			ctx, cancel := context.WithTimeout(t.Context(), lasts)
-			defer cancel()
-			newNemesis(w, seed).run(ctx, 3)
-			retry.Sleep(t.Context(), 4*cfg.TTL, nil)
-			v := w.judge()
-			for rule, n := range v.Rules() {
-				servers.Count(t, "%s: %s, %d times for 1,000 leases", name, rule, 1000*n/max(1, v.Leases[history.Mutex]))
-			}
-			servers.Count(t, "%s", summary(name, seed, v))
-		})
+		}
+	})
+	table := []string{
+		"| library | leases | two holders | stale writes | hung waiters | late ends (longest) | ticks | twice | lost |",
+		"|" + strings.Repeat(" --- |", 9),
 	}
+	for _, p := range peers {
+		table = append(table, rows[p.name])
+	}
+	t.Logf("for 1,000 leases or ticks, TTL 3 s, seed %d, %v:\n%s", seed, lasts, strings.Join(table, "\n"))
+}
+
+func row(name string, v judge.Verdict) string {
+	rules := v.Rules()
+	of := func(all int, found ...string) string {
+		sum := 0
+		for _, rule := range found {
+			sum += rules["S "+rule]
+		}
+		if all == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.3g", 1000*float64(sum)/float64(all))
+	}
+	leases := v.Leases[history.Mutex]
+	late := of(leases, "work after its lease")
+	if v.Longest > 0 {
+		late += fmt.Sprintf(" (%.1f s)", v.Longest.Seconds())
+	}
+	return fmt.Sprint("| ", strings.Join([]string{
+		name, strconv.Itoa(leases), of(leases, "two holders"), of(leases, "stale write"), of(leases, "a waiter hangs"), late,
+		strconv.Itoa(v.Ticks), of(v.Ticks, "a tick twice", "an effect twice"), of(v.Ticks, "a tick is lost", "an effect is lost"),
+	}, " | "), " |")
 }

@@ -26,6 +26,7 @@ type topology struct {
 	urls      []string
 	servers   []*servers.RedisServer // those with data
 	sentinels []*servers.RedisServer
+	etcd      string // its address
 	quorum    bool
 	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
@@ -51,6 +52,17 @@ func admin(s *servers.RedisServer) *redis.Client {
 		Addr: s.Addr(), DialTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, MaxRetries: -1, PoolSize: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+}
+
+// addresses returns those of all servers that workers use.
+func (top *topology) addresses() (all []string) {
+	for _, s := range slices.Concat(top.servers, top.sentinels) {
+		all = append(all, s.Addr())
+	}
+	if top.etcd != "" {
+		all = append(all, top.etcd)
+	}
+	return all
 }
 
 // client returns a Client that sees no faults of workers.
@@ -375,6 +387,21 @@ func quorum(t testing.TB, ttl time.Duration) *topology {
 				top.command(s, "flushall")
 				return func() { top.grants(s) }
 			}})
+	}
+	return top
+}
+
+// etcd is one etcd.
+func etcd(t testing.TB, _ time.Duration) *topology {
+	t.Helper()
+	s := servers.Etcd(t, true)
+	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, etcd: s.Addr(), together: 1}
+	top.faults = []fault{
+		{"freeze server", "S", 4, "s0", 2 * time.Second, func(time.Duration) func() { s.Pause(); return s.Resume }},
+		{"restart with data", "S", 4, "s0", time.Second, func(time.Duration) func() {
+			s.Kill()
+			return func() { s.Restart(t) }
+		}},
 	}
 	return top
 }

@@ -63,15 +63,15 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 	}
 	w.log.Add(history.Event{What: history.Setup, Seed: cfg.Seed, Kinds: cfg.Kinds, Rules: &history.Rules{
 		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum && cfg.Library == "", Quorum: top.quorum,
-		Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
+		Peers: cfg.Peers, Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
 	}})
 	var stalls sync.WaitGroup
 	stalls.Go(func() { w.recordStalls(t.Context()) })
 	t.Cleanup(stalls.Wait)
 	for i := range n {
 		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}
-		for _, s := range slices.Concat(top.servers, top.sentinels) {
-			x.proxies[s.Addr()] = newProxy(t, s.Addr())
+		for _, address := range top.addresses() {
+			x.proxies[address] = newProxy(t, address)
 		}
 		w.workers = append(w.workers, x)
 		x.start()

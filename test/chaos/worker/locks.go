@@ -75,7 +75,11 @@ func (w *worker) cycle(ctx context.Context, kind, name string, idle time.Duratio
 func (w *worker) mutex(ctx context.Context) error {
 	var both sync.WaitGroup
 	defer both.Wait()
-	for name, idle := range map[string]time.Duration{"orders": busy, "orders-" + history.Worker(w.Process): w.TTL / 10} {
+	names := map[string]time.Duration{"orders": busy, "orders-" + history.Worker(w.Process): w.TTL / 10}
+	if w.Peers { // they have one
+		names = map[string]time.Duration{"orders": busy}
+	}
+	for name, idle := range names {
 		m, err := w.client.Mutex(name, lockcore.LeaseConfig{TTL: w.TTL})
 		if err != nil {
 			return err

@@ -1,11 +1,14 @@
+//go:build peers
+
 package main
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,34 +23,40 @@ import (
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
-// peers are other libraries with mutexes, as a careful user has them: renewed, with a deadline that counts from before
-// the request where the library lets the user know.
-var peers = map[string]func(w *worker, servers []*redis.Client) (func(name string) acquire, error){
-	"redislock":   onRedislock,
-	"redsync":     onRedsync,
-	"rueidislock": onRueidislock,
-	"SET NX":      textbook,
+// peers are other libraries with mutexes, as a careful user has them: with the settings that their documentation
+// advises, renewed, and with a deadline that counts from before the request where the library lets the user know.
+var peers = map[string]func(w *worker, servers []*redis.Client) (acquire, error){
+	"redislock":           onRedislock,
+	"redsync":             onRedsync,
+	"rueidislock":         onRueidislock,
+	"SET NX":              textbook,
+	"etcd":                onEtcd,
+	"client-go":           func(w *worker, _ []*redis.Client) (acquire, error) { return onClientGo(w, false) },
+	"client-go with Bind": func(w *worker, _ []*redis.Client) (acquire, error) { return onClientGo(w, true) },
 }
 
-// An acquire is one way to acquire a lock. It waits until ctx ends.
+// An acquire waits for a lock until ctx ends.
 type acquire func(ctx context.Context) (holding, error)
 
-// peer uses a lock that all workers share with another library.
+const shared = "orders" // the lock of all workers
+
+// peer uses a lock that all workers share, or a job, with another library.
 func (w *worker) peer(ctx context.Context) error {
 	var servers []*redis.Client
 	for _, url := range w.URLs {
-		options, err := redis.ParseURL(url)
-		if err != nil {
-			return err
+		if options, err := redis.ParseURL(url); err == nil { // etcd has another scheme
+			options.Dialer = w.dial
+			servers = append(servers, redis.NewClient(options))
 		}
-		options.Dialer = w.dial
-		servers = append(servers, redis.NewClient(options))
+	}
+	if w.Library == "gocron" {
+		return w.gocron(ctx, servers[0])
 	}
 	lock, err := peers[w.Library](w, servers)
 	if err != nil {
 		return err
 	}
-	w.cycle(ctx, history.Mutex, "orders", busy, []way{{"", 100, true, lock("orders")}})
+	w.cycle(ctx, history.Mutex, shared, busy, []way{{"", 100, true, lock}})
 	return nil
 }
 
@@ -120,74 +129,73 @@ func (k *kept) Unlock(ctx context.Context) error {
 	return k.release(ctx)
 }
 
-// poll tries until a lock is free or ctx ends.
-func (w *worker) poll(ctx context.Context, try func() (holding, error)) (holding, error) {
+// poll tries until a lock is free or ctx ends, with a pause that is random between two limits.
+func poll(ctx context.Context, least, most time.Duration, try func() (holding, error)) (holding, error) {
 	for {
 		l, err := try()
 		if err == nil || ctx.Err() != nil {
 			return l, err
 		}
-		pause(ctx, w.TTL/50)
+		pause(ctx, least+rand.N(most-least+1))
 	}
 }
 
-func onRedislock(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+// onRedislock polls as in the README of redislock.
+func onRedislock(w *worker, servers []*redis.Client) (acquire, error) {
 	client := redislock.New(servers[0])
-	return func(name string) acquire {
-		return func(ctx context.Context) (holding, error) {
-			return w.poll(ctx, func() (holding, error) {
+	return func(ctx context.Context) (holding, error) {
+		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (holding, error) {
+			t0 := time.Now()
+			l, err := client.Obtain(ctx, shared, w.TTL, nil)
+			if err != nil {
+				return nil, err
+			}
+			k := &kept{until: t0.Add(w.TTL), release: l.Release}
+			return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
 				t0 := time.Now()
-				l, err := client.Obtain(ctx, name, w.TTL, nil)
-				if err != nil {
-					return nil, err
+				err := l.Refresh(ctx, w.TTL, nil)
+				if errors.Is(err, redislock.ErrNotObtained) {
+					err = errOver
 				}
-				k := &kept{until: t0.Add(w.TTL), release: l.Release}
-				return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
-					t0 := time.Now()
-					err := l.Refresh(ctx, w.TTL, nil)
-					if errors.Is(err, redislock.ErrNotObtained) {
-						err = errOver
-					}
-					return t0.Add(w.TTL), err
-				}), nil
-			})
-		}
+				return t0.Add(w.TTL), err
+			}), nil
+		})
 	}, nil
 }
 
-func onRedsync(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+// onRedsync polls as redsync does by default. So each try has its own random value.
+func onRedsync(w *worker, servers []*redis.Client) (acquire, error) {
 	var all []pools.Pool
 	for _, s := range servers {
 		all = append(all, goredis.NewPool(s))
 	}
 	locks := redsync.New(all...)
-	return func(name string) acquire {
-		return func(ctx context.Context) (holding, error) {
-			return w.poll(ctx, func() (holding, error) {
-				m := locks.NewMutex(name, redsync.WithExpiry(w.TTL), redsync.WithTries(1))
-				if err := m.LockContext(ctx); err != nil {
-					return nil, err
-				}
-				k := &kept{until: m.Until(), release: func(ctx context.Context) error {
-					_, err := m.UnlockContext(ctx)
-					return err
-				}}
-				return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
-					_, err := m.ExtendContext(ctx)
-					return m.Until(), err
-				}), nil
-			})
-		}
+	return func(ctx context.Context) (holding, error) {
+		return poll(ctx, 50*time.Millisecond, 250*time.Millisecond, func() (holding, error) {
+			m := locks.NewMutex(shared, redsync.WithExpiry(w.TTL), redsync.WithTries(1))
+			if err := m.LockContext(ctx); err != nil {
+				return nil, err
+			}
+			k := &kept{until: m.Until(), release: func(ctx context.Context) error {
+				_, err := m.UnlockContext(ctx)
+				return err
+			}}
+			return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
+				_, err := m.ExtendContext(ctx)
+				return m.Until(), err
+			}), nil
+		})
 	}, nil
 }
 
 // An open lease is one whose library does not tell until when it is valid.
 type open struct {
+	token   uint64
 	check   func() error
 	release func(ctx context.Context) error
 }
 
-func (open) Token() uint64 { return 0 }
+func (o open) Token() uint64 { return o.token }
 
 func (open) Slot() int { return -1 }
 
@@ -202,7 +210,7 @@ func (o open) Remaining() time.Duration {
 
 func (o open) Unlock(ctx context.Context) error { return o.release(ctx) }
 
-func onRueidislock(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		KeyValidity: w.TTL, ExtendInterval: w.TTL / 3, TryNextAfter: w.TTL / 3, KeyMajority: 1, NoLoopTracking: true,
 		ClientOption: rueidis.ClientOption{
@@ -212,39 +220,35 @@ func onRueidislock(w *worker, servers []*redis.Client) (func(name string) acquir
 			},
 		},
 	})
-	return func(name string) acquire {
-		return func(ctx context.Context) (holding, error) {
-			// The context of the lease is derived from that of the call.
-			asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
-			detach := context.AfterFunc(ctx, cancel)
-			held, release, err := locker.WithContext(asking, name)
-			if !detach() && err == nil {
-				release()
-				err = ctx.Err()
-			}
-			if err != nil {
-				cancel()
-				return nil, err
-			}
-			return open{held.Err, func(context.Context) error { release(); cancel(); return nil }}, nil
+	return func(ctx context.Context) (holding, error) {
+		// The context of the lease is derived from that of the call.
+		asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		detach := context.AfterFunc(ctx, cancel)
+		held, release, err := locker.WithContext(asking, shared)
+		if !detach() && err == nil {
+			release()
+			err = ctx.Err()
 		}
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		return open{0, held.Err, func(context.Context) error { release(); cancel(); return nil }}, nil
 	}, err
 }
 
 // textbook is SET NX PX, and a release that compares the value.
-func textbook(w *worker, servers []*redis.Client) (func(name string) acquire, error) {
+func textbook(w *worker, servers []*redis.Client) (acquire, error) {
 	mine := redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
-	return func(name string) acquire {
-		return func(ctx context.Context) (holding, error) {
-			return w.poll(ctx, func() (holding, error) {
-				value := rand.Text()
-				if set, err := servers[0].SetNX(ctx, name, value, w.TTL).Result(); err != nil || !set {
-					return nil, errors.Join(errOver, err)
-				}
-				return open{func() error { return nil }, func(ctx context.Context) error {
-					return mine.Run(ctx, servers[0], []string{name}, value).Err()
-				}}, nil
-			})
-		}
+	return func(ctx context.Context) (holding, error) {
+		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (holding, error) {
+			value := strconv.FormatUint(rand.Uint64(), 36)
+			if set, err := servers[0].SetNX(ctx, shared, value, w.TTL).Result(); err != nil || !set {
+				return nil, errors.Join(errOver, err)
+			}
+			return open{0, func() error { return nil }, func(ctx context.Context) error {
+				return mine.Run(ctx, servers[0], []string{shared}, value).Err()
+			}}, nil
+		})
 	}, nil
 }

@@ -20,5 +20,6 @@ type Config struct {
 	Every     time.Duration // between two ticks
 	Holds     int           // one lease in so many is held for several TTLs
 	Slow      time.Duration // at most, between the check of a lease and its write
+	Peers     bool          // libraries are compared
 	Rate      float64       // of the clock of leases; 0: 1
 }

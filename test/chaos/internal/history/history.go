@@ -82,6 +82,7 @@ type Rules struct {
 	Queue  bool          `json:"queue"`  // waiters have an order
 	Every  time.Duration `json:"every"`  // between two ticks
 	Quorum bool          `json:"quorum"` // calls send one more request
+	Peers  bool          `json:"peers"`  // libraries are compared: waiters may take one TTL longer
 	Delay  time.Duration `json:"delay"`  // LockDelay
 	Epoch  int64         `json:"epoch"`  // CLOCK_BOOTTIME of the Unix epoch, in ns
 }

@@ -35,7 +35,9 @@ type Verdict struct {
 	Leases     map[string]int // by kind
 	Lost       int            // leases whose end the library reported
 	Faults     map[string]int
-	Refused    int // writes
+	Refused    int           // writes
+	Ticks      int           // of a job
+	Longest    time.Duration // that work went on after its lease
 }
 
 // Rules returns how often each rule was broken.
@@ -55,7 +57,7 @@ func (v Verdict) Serious() []Violation {
 // rules are all rules.
 var rules = []func(*run){
 	(*run).exclusion, (*run).tokens, (*run).staleWrites, (*run).ticks, (*run).waits, (*run).bounds, (*run).order,
-	(*run).leftovers, (*run).linearizable,
+	(*run).leftovers, (*run).linearizable, (*run).lateEnds,
 }
 
 // Judge applies all rules.
@@ -184,6 +186,7 @@ func (r *run) ticks() {
 	}
 	for tick := first; tick <= last; tick += r.Every.Milliseconds() {
 		due := r.Epoch + tick*1e6
+		r.Ticks++
 		switch outcomes := runs[tick]; {
 		case len(outcomes) == 0:
 			r.add("a tick is lost", due, r.end, "tick %d", tick)

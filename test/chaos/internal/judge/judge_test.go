@@ -300,6 +300,11 @@ func TestJudge(t *testing.T) {
 				lease("w2.1", leased{token: 2, ask: 5800, from: 6000, until: 6900, release: 6100}).
 				fault("freeze", "S", "w1", 5500, 5900),
 		},
+		"work after its lease": {
+			past: begin(none).lease("w1.1", leased{token: 1, from: 10, until: 1800, release: 1700}).
+				fault("freeze", "S", "w1", 500, 1600),
+			want: []string{"S work after its lease"},
+		},
 		"a worker fails": {
 			past: begin(none).add(10, "w1.1", history.Event{What: history.Exit, Err: "panic"}),
 			want: []string{"S a worker failed"},

@@ -56,6 +56,9 @@ func (r *run) endOf(process string) int64 {
 // dead, frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
 func (r *run) waited(c *call, from, to int64) {
 	within, withTTL := 3*time.Second/2, r.TTL*11/10+3*time.Second/2
+	if r.Peers {
+		within = withTTL
+	}
 	if time.Duration(to-from) <= within+slack/2 {
 		return
 	}
@@ -84,6 +87,33 @@ func (r *run) waited(c *call, from, to int64) {
 	if took := time.Duration(to - from); took > within+slack/2+r.stalled(from, to) {
 		r.add("a waiter hangs", from, to, "%s waits for %s, which is free for %v", c.W, c.Name, took)
 	}
+}
+
+// lateEnds: work does not go on after its lease. A library need not tell until when a lease is valid, but no renewal
+// reaches the server while its process is frozen or cut off.
+func (r *run) lateEnds() {
+	const tolerated = 100 * time.Millisecond
+	for _, c := range r.leases {
+		for _, f := range r.faults {
+			isCut := r.Peers && !r.Quorum && (f.Fault == "cut off" || f.Fault == "requests held")
+			if f.Fault != "freeze" && !isCut || f.Target != history.Worker(c.W) ||
+				f.T < c.answer || f.end < f.T+int64(r.TTL) || r.serverHas(f.T) {
+				continue
+			}
+			if late := time.Duration(c.believed()-f.T) - r.TTL; late > tolerated {
+				r.serious("work after its lease", c.believed(), "%v, %v after its lease", c, late)
+				r.Longest = max(r.Longest, late)
+				break
+			}
+		}
+	}
+}
+
+// serverHas reports whether a server had a fault, and so may have been about to answer a request that came before.
+func (r *run) serverHas(at int64) bool {
+	return slices.ContainsFunc(r.faults, func(f *fault) bool {
+		return f.isServer() && f.T <= at && plus(f.end, grace) >= at
+	})
 }
 
 // bounds: calls return in the documented time, unless the process was frozen.
