@@ -125,7 +125,7 @@ load() {
 pack redis redis-server redis-server
 pack redis redis-cli redis-cli
 load redis /usr/bin/redis-server
-pack busybox busybox sh grep httpd sleep tr wget # what the tests and examples/sidecar use
+pack busybox busybox sh grep httpd sleep timeout tr wget # what the tests and examples/sidecar use
 load busybox /usr/bin/sh
 
 rm -rf "$volumes"

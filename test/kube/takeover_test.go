@@ -51,7 +51,7 @@ spec:
     - name: ask
       image: "@IMAGE@"
       imagePullPolicy: IfNotPresent
-      command: [sh, -c, "while true; do wget -q -T 1 -O - @URL@; sleep 0.05; done"]
+      command: [sh, -c, "while true; do timeout 1 wget -q -O - @URL@; sleep 0.05; done"]
       securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `))
 			// next waits for the answer of another leader than the last one. gap is how long no leader answered.

@@ -34,20 +34,9 @@ func TestPage(t *testing.T) {
 		{"quorum lists", lists, nil},
 		{"ledger", ledger, nil},
 		{"probes", probes, persistent},
-		{"settings", settings, append(persistent, "maxmemory 100mb", "maxmemory-policy allkeys-lru")},
-		{"failed runs", failedRuns, nil},
-		{"skipped ticks", skippedTicks, nil},
 		{"elections", elections, nil},
-		{"paused job", pausedJob, nil},
 		{"lost data", lostData, nil},
 		{"ignored cancellation", ignored, nil},
-		{"locks", locks, nil},
-		{"slots", slots, nil},
-		{"partitions", partitions, nil},
-		{"late runs", lateRuns, nil},
-		{"lock delay", delay, nil},
-		{"token counters", counters, nil},
-		{"browser", browser, nil},
 	}
 	var passed atomic.Int64
 	t.Run("situations", func(t *testing.T) { // returns when all of them have ended
@@ -65,7 +54,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if int(passed.Load()) == len(all) {
-		p.requireAll(t)
+		p.requireAll(t, bin)
 	}
 }
 
@@ -80,17 +69,19 @@ func build(t *testing.T, folders ...string) (bin string) {
 	return bin
 }
 
-// elsewhere has what cannot run here. test/kube runs the chart, "helm test" and "helm rollback" on a
+// elsewhere has what cannot run here, or what another test runs: TestFault31_NoMemoryForTheHistory deletes the key
+// noonlock:history. test/kube runs the chart, "helm test" and "helm rollback" on a
 // cluster, with scripts/kube-test.sh; .ci/run starts scripts/kube-ci.sh. The commands of kubectl
 // show what Kubernetes knows, or run what runs here without it. "make test" runs this test.
 var elsewhere = map[string][]string{
-	"LotteryNoClaimant":         {"`kubectl get pods`, `kubectl describe`"},
-	"NoonctlDown":               {"`kubectl get pods`, `kubectl describe`"},
-	alerts:                      {"which a pod has: `kubectl exec POD -- /lottery verify`"},
-	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
-	"A new version of noonlock": {"`helm rollback` is a rolling update too"},
-	"Kubernetes tests":          {"`scripts/kube-test.sh` tests the charts on any cluster"},
-	"Redis versions":            {"Test other servers with `NOONLOCK_REDIS_SERVER=PATH make test`"},
+	"Choosing the Redis topology": {"for example after a restore, delete the key `noonlock:history` and restart the server or the clients"},
+	"LotteryNoClaimant":           {"`kubectl get pods`, `kubectl describe`"},
+	"NoonctlDown":                 {"`kubectl get pods`, `kubectl describe`"},
+	alerts:                        {"which a pod has: `kubectl exec POD -- /lottery verify`"},
+	"LotteryLeaseLost":            {"OOM kills (`kubectl describe pod`)"},
+	"A new version of noonlock":   {"`helm rollback` is a rolling update too"},
+	"Kubernetes tests":            {"`scripts/kube-test.sh` tests the charts on any cluster"},
+	"Redis versions":              {"Test other servers with `NOONLOCK_REDIS_SERVER=PATH make test`"},
 }
 
 // fill replaces the placeholders of a command.

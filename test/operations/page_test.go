@@ -4,7 +4,10 @@ package operations
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +19,6 @@ import (
 type page struct {
 	mu     sync.Mutex
 	places map[string]*place
-	series map[string]bool // which a replica has exported, as name{label="value"}
 }
 
 // A place is a row of a table, named by its first cell, or the rest of a section, named by its
@@ -29,16 +31,16 @@ type place struct {
 var (
 	goCode = regexp.MustCompile("(?s)```go.*?```") // ../../docs/operations_test.go compiles it
 	code   = regexp.MustCompile("`[^`]+`")
-	name   = regexp.MustCompile(`\b(?:noonlock|leader_election)_\w+(?:\{[^}]*\})?`)
+	name   = regexp.MustCompile(`\b(?:noonlock|leader_election)_\w+`)
 
 	// an operator runs, opens or deletes this
-	instruction = regexp.MustCompile("^`(?:noonctl |lottery |SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\\w+=|--|[?]|/|noonlock:)")
+	instruction = regexp.MustCompile("^(?:noonctl |lottery |SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\\w+=|--|[?]|/|noonlock:)")
 )
 
 func readPage(t *testing.T) *page {
 	t.Helper()
 	text := testenv.Call(os.ReadFile("../../docs/OPERATIONS.md")).Must(t)
-	p := &page{places: map[string]*place{}, series: map[string]bool{}}
+	p := &page{places: map[string]*place{}}
 	section, fenced := "", false
 	for line := range strings.Lines(goCode.ReplaceAllString(string(text), "")) {
 		where := section
@@ -89,48 +91,40 @@ func (p *page) take(t testing.TB, where, words string) (spans []string) {
 	return spans
 }
 
-// exports records what a replica exports.
-func (p *page) exports(metrics string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for line := range strings.Lines(metrics) {
-		if found := name.FindString(line); found != "" && !strings.HasPrefix(line, "#") {
-			p.series[found] = true
-		}
-	}
-}
-
-// exported reports whether a replica has exported the metric with these labels.
-func (p *page) exported(metric string) bool {
-	metric, labels, _ := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
-	for series := range p.series {
-		own, has, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")
-		for _, suffix := range []string{"", "_count"} { // of a histogram
-			if own == metric+suffix && strings.Contains(","+has+",", labels) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// requireAll asserts that tests have taken all instructions, and that replicas have exported all
-// metrics.
-func (p *page) requireAll(t *testing.T) {
+// requireAll asserts that tests have taken all instructions, or that these are commands and flags that exist: the
+// tests of cmd/noonctl and of the lottery prove what they do. The metrics must be those of METRICS.md.
+func (p *page) requireAll(t *testing.T, bin string) {
 	t.Helper()
+	metrics := testenv.Call(os.ReadFile("../../docs/METRICS.md")).Must(t)
+	flags := testenv.Call(os.ReadFile("../../docs/NOONCTL.md")).Must(t)
 	for where, at := range p.places {
 		for _, found := range code.FindAllStringIndex(at.text, -1) {
-			span := at.text[found[0]:found[1]]
+			span := strings.Trim(at.text[found[0]:found[1]], "`")
 			if at.taken[found[0]] {
 				continue
 			}
-			if instruction.MatchString(span) {
-				t.Errorf("OPERATIONS.md, %s: no test takes %s", where, span)
+			for _, metric := range name.FindAllString(span, -1) {
+				if !strings.Contains(string(metrics), "| `"+metric+"` |") {
+					t.Errorf("OPERATIONS.md, %s: there is no %s", where, metric)
+				}
+			}
+			if !instruction.MatchString(span) {
 				continue
 			}
-			for _, metric := range name.FindAllString(span, -1) {
-				if !p.exported(metric) {
-					t.Errorf("OPERATIONS.md, %s: no replica exports %s", where, metric)
+			words := strings.Fields(span)
+			options := slices.IndexFunc(append(words, "-"), func(word string) bool { return strings.HasPrefix(word, "-") })
+			help := string(flags)
+			if words[0] == "noonctl" || words[0] == "lottery" {
+				out, err := exec.CommandContext(t.Context(), filepath.Join(bin, words[0]), append(slices.Clone(words[1:options]), "--help")...).CombinedOutput()
+				if help = string(out); err != nil {
+					t.Errorf("OPERATIONS.md, %s: %s: %v\n%s", where, span, err, out)
+				}
+			} else if !strings.HasPrefix(span, "--") {
+				t.Errorf("OPERATIONS.md, %s: no test takes %s", where, span)
+			}
+			for _, word := range words[options:] {
+				if strings.HasPrefix(word, "-") && !strings.Contains(help, word) {
+					t.Errorf("OPERATIONS.md, %s: %s has no flag %s", where, span, word)
 				}
 			}
 		}

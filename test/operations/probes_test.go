@@ -89,25 +89,3 @@ func ignored(w *world) {
 	w.must(check[1] + " copy")
 	answers(w, path, http.StatusInternalServerError, `\[-\]work failed`)
 }
-
-// settings has a Redis whose settings are wrong.
-func settings(w *world) {
-	doctor := w.take(w, "leases are lost", "`noonctl doctor` measures the round trips")[0]
-	w.prints(doctor, 1, `^fail +memory .*allkeys-lru`, `^\w+ +round trip .* p50 `, `^ok +rights .*job`)
-	w.take(w, "Redis settings", "`noonctl doctor` checks these settings, and everything else that the guarantees depend on")
-	w.cli(w.redis, "CONFIG SET maxmemory-policy noeviction")
-	uses := w.take(w, "What noonctl doctor checks", "If the user does not need the rights for everything, name what it needs: `--uses mutex,election`")[0]
-	if r := w.sh("noonctl doctor " + uses); !contains(r.out, `rights .*mutex`, `rights .*election`) || contains(r.out, `rights .*job`) {
-		w.Errorf("%s: %s", uses, r)
-	}
-}
-
-// browser opens the page of noonctl.
-func browser(w *world) {
-	const page = "The page"
-	serve := w.take(w, page, "`noonctl serve` shows all of them in a browser")[0]
-	allow := w.take(w, page, "With `--allow-actions`, the page controls them, and each action asks for a reason")[0]
-	p := w.start(serve + " --http 127.0.0.1:0 " + allow)
-	answers(w, p.logs(`serving (\S+)`)[1], http.StatusOK, `page.js`)
-	w.take(w, "NoonctlLeaseLost", "`noonctl serve` shows the newest terms of the election")
-}

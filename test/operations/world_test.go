@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
@@ -253,10 +255,22 @@ func contains(text string, patterns ...string) bool {
 	return true
 }
 
-// metric waits until the metrics of the program match a pattern. What it exports counts for the page.
+// metric waits until the metrics of the program match a pattern.
 func (p *program) metric(pattern string) {
 	p.w.Helper()
-	p.w.exports(p.answers("/metrics", http.StatusOK, "^"+pattern))
+	p.answers("/metrics", http.StatusOK, "^"+pattern)
+}
+
+// cli runs a command that an operator types into redis-cli.
+func (w *world) cli(s *servers.RedisServer, command string) any {
+	w.Helper()
+	rdb := redis.NewClient(testenv.Options(s.Addr()))
+	defer rdb.Close()
+	var args []any
+	for word := range strings.FieldsSeq(strings.ReplaceAll(command, "'", "")) {
+		args = append(args, word)
+	}
+	return testenv.Call(rdb.Do(w.Context(), args...).Result()).Must(w)
 }
 
 // write writes a file into the directory of the programs.
