@@ -49,7 +49,10 @@ func newNemesis(w *world, seed uint64, only ...string) *nemesis {
 		f.weight *= len(w.workers)
 		n.faults = append(n.faults, f)
 	}
-	n.faults = slices.DeleteFunc(n.faults, func(f fault) bool { return len(only) > 0 && !slices.Contains(only, f.name) })
+	n.faults = slices.DeleteFunc(n.faults, func(f fault) bool {
+		// The protocol of Redis has no ids, so most clients cannot survive a reply that comes twice, and no network sends one.
+		return len(only) > 0 && !slices.Contains(only, f.name) || w.base.Peers && f.name == "reply twice"
+	})
 	return n
 }
 
@@ -96,6 +99,7 @@ func (n *nemesis) ofWorker(x *worker) []fault {
 		{"dials refused", "S", 3, x.name, ttl, network(weather{refuse: true})},
 		{"connections stuck", "S", 5, x.name, 2 * ttl, links(func(l *link) { l.stuck = true })},
 		{"reply lost", "S", 5, x.name, 0, links(func(l *link) { l.swallow = true })},
+		{"reply twice", "S", 3, x.name, 0, links(func(l *link) { l.repeat = true })},
 		{"connections reset", "S", 3, x.name, 0, links((*link).reset)},
 	}
 }

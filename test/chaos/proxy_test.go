@@ -33,6 +33,7 @@ type link struct {
 	client, server *net.TCPConn
 	stuck          bool // nothing passes
 	swallow        bool // the next reply is lost, and the connection with it
+	repeat         bool // the next reply is sent twice, as if it answered the next request, too
 }
 
 func newProxy(t testing.TB, target string) *proxy {
@@ -64,9 +65,9 @@ func (p *proxy) address() string { return p.listener.Addr().String() }
 func (p *proxy) serve(client *net.TCPConn) {
 	defer client.Close()
 	p.mu.Lock()
-	refuse := p.state.refuse
+	refuse, target := p.state.refuse, p.target
 	p.mu.Unlock()
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", target)
 	if err != nil || refuse {
 		_ = client.SetLinger(0)
 		return
@@ -96,6 +97,9 @@ func (p *proxy) pump(x *link, from, to *net.TCPConn, replies bool) {
 			p.changed.Wait()
 		}
 		now, swallow := p.state, replies && x.swallow
+		if replies && x.repeat {
+			x.repeat, n = false, copy(buffer[n:], buffer[:n])+n
+		}
 		p.mu.Unlock()
 		if swallow {
 			p.mu.Lock()
@@ -130,6 +134,14 @@ func (p *proxy) set(w weather) {
 			x.reset()
 		}
 	})
+}
+
+// move ends all connections. The next ones go to another server.
+func (p *proxy) move(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.each((*link).reset)
 }
 
 // each changes all present connections.

@@ -26,7 +26,8 @@ type topology struct {
 	urls      []string
 	servers   []*servers.RedisServer // those with data
 	sentinels []*servers.RedisServer
-	etcd      string // its address
+	address   string // the only one of which workers know; empty: those of all servers
+	replicas  int    // MinReplicas
 	quorum    bool
 	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
@@ -41,8 +42,9 @@ var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
 	"cluster":  cluster,
 	"sentinel": func(t testing.TB, _ time.Duration) *topology { return sentinel(t, 0) },
 	// A Client learns of the new primary within about a second, and may renew at the old one until then.
-	"delay":  func(t testing.TB, ttl time.Duration) *topology { return sentinel(t, ttl+2*time.Second) },
-	"quorum": quorum,
+	"delay":   func(t testing.TB, ttl time.Duration) *topology { return sentinel(t, ttl+2*time.Second) },
+	"quorum":  quorum,
+	"replica": replica,
 }
 
 const watched = "noon"
@@ -56,11 +58,11 @@ func admin(s *servers.RedisServer) *redis.Client {
 
 // addresses returns those of all servers that workers use.
 func (top *topology) addresses() (all []string) {
+	if top.address != "" {
+		return []string{top.address}
+	}
 	for _, s := range slices.Concat(top.servers, top.sentinels) {
 		all = append(all, s.Addr())
-	}
-	if top.etcd != "" {
-		all = append(all, top.etcd)
 	}
 	return all
 }
@@ -124,7 +126,42 @@ func one(t testing.TB, _ time.Duration) *topology {
 			must(t, os.RemoveAll(data))
 			must(t, os.CopyFS(data, os.DirFS(backup)))
 		})},
-		fault{"flush", "D", 1, "s0", 0, func(time.Duration) func() { top.command(s, "flushall"); return nil }})
+		fault{"flush", "D", 1, "s0", 0, func(time.Duration) func() { top.command(s, "flushall"); return nil }},
+		fault{"eviction", "D", 1, "s0", 100 * time.Millisecond, func(time.Duration) func() {
+			rdb := admin(s)
+			defer rdb.Close()
+			used := rdb.InfoMap(context.WithoutCancel(t.Context()), "memory").Item("Memory", "used_memory")
+			most, _ := strconv.Atoi(used)
+			top.command(s, "config set maxmemory-policy allkeys-random", fmt.Sprint("config set maxmemory ", max(1, most-2000)))
+			return func() { top.command(s, "config set maxmemory 0 maxmemory-policy noeviction") }
+		}})
+	return top
+}
+
+// replica is a primary and one replica, which acknowledges all grants, behind one address that moves in a failover.
+func replica(t testing.TB, _ time.Duration) *topology {
+	t.Helper()
+	primary := servers.Redis(t, durable...)
+	next := servers.Redis(t, append(slices.Clone(durable), "repl-diskless-sync-delay 0", primary.ReplicaOf())...)
+	front := newProxy(t, primary.Addr())
+	top := &topology{
+		t: t, urls: []string{"redis://" + front.address()}, address: front.address(), replicas: 1, together: 1,
+		servers: []*servers.RedisServer{primary, next},
+	}
+	top.linked()
+	top.faults = append(top.server("s", func() *servers.RedisServer { return primary }),
+		fault{"freeze replica", "S", 2, "s", 2 * time.Second, func(time.Duration) func() { next.Pause(); return next.Resume }},
+		fault{"failover", "S", 6, "s", time.Second, func(time.Duration) func() {
+			primary.Kill()
+			primary, next = next, primary
+			top.command(primary, "replicaof no one", "config rewrite")
+			front.move(primary.Addr())
+			return func() {
+				next.Restart(t)
+				top.command(next, "replicaof "+strings.Replace(primary.Addr(), ":", " ", 1), "config rewrite")
+				top.linked()
+			}
+		}})
 	return top
 }
 
@@ -134,6 +171,13 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 		return func(time.Duration) func() {
 			top.command(present(), commands...)
 			return nil
+		}
+	}
+	set := func(begin, end string) func(time.Duration) func() {
+		return func(time.Duration) func() {
+			s := present()
+			top.command(s, begin)
+			return func() { top.command(s, end) }
 		}
 	}
 	return []fault{
@@ -148,6 +192,12 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 		{"client pause", "S", 2, name, time.Second, func(lasts time.Duration) func() {
 			top.command(present(), fmt.Sprint("client pause ", lasts.Milliseconds(), " all"))
 			return func() {}
+		}},
+		{"writes refused", "S", 2, name, time.Second, set("config set min-replicas-to-write 9", "config set min-replicas-to-write 0")},
+		{"out of memory", "S", 2, name, time.Second, set("config set maxmemory 1", "config set maxmemory 0")},
+		{"a missing right", "S", 3, name, time.Second, func(lasts time.Duration) func() {
+			command := []string{"evalsha", "subscribe", "publish", "time"}[lasts%4]
+			return set("acl setuser default -"+command, "acl setuser default +"+command)(lasts)
 		}},
 		{"too many clients", "S", 2, name, time.Second, func(time.Duration) func() {
 			rdb := admin(present()) // one connection, as no other one may be allowed
@@ -395,7 +445,7 @@ func quorum(t testing.TB, ttl time.Duration) *topology {
 func etcd(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
 	s := servers.Etcd(t, true)
-	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, etcd: s.Addr(), together: 1}
+	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, address: s.Addr(), together: 1}
 	top.faults = []fault{
 		{"freeze server", "S", 4, "s0", 2 * time.Second, func(time.Duration) func() { s.Pause(); return s.Resume }},
 		{"restart with data", "S", 4, "s0", time.Second, func(time.Duration) func() {

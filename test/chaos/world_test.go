@@ -56,7 +56,7 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 	w.log, err = history.Create(folder, "harness")
 	must(t, err)
 	w.resource = newResource(t, w.log, careless)
-	w.base.Folder, w.base.URLs, w.base.LockDelay = folder, top.urls, top.delay
+	w.base.Folder, w.base.URLs, w.base.LockDelay, w.base.MinReplicas = folder, top.urls, top.delay, top.replicas
 	w.base.Resource = w.resource.listener.Addr().String()
 	if slices.Contains(cfg.Kinds, history.Job) {
 		w.openDatabase()

@@ -94,7 +94,7 @@ func (w *worker) dial(ctx context.Context, network, address string) (net.Conn, e
 
 // connect returns a Client whose connections go through the proxies of this worker.
 func (w *worker) connect() (*lockcore.Client, error) {
-	cfg := lockcore.Config{Identity: w.Process, LockDelay: w.LockDelay}
+	cfg := lockcore.Config{Identity: w.Process, LockDelay: w.LockDelay, MinReplicas: w.MinReplicas}
 	if len(w.URLs) > 1 {
 		var servers []redis.UniversalClient
 		for _, url := range w.URLs {
