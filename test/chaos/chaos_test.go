@@ -82,8 +82,8 @@ func TestChaos(t *testing.T) {
 			binary, err := plain()
 			must(t, err)
 			cfg := history.Config{
-				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Every: max(time.Second, lasts/900), Holds: 30,
-				Slow:  3 * time.Millisecond,
+				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Holds: 30, Slow: 3 * time.Millisecond,
+				Every: max(time.Second, (lasts / 900).Truncate(time.Millisecond)),
 				Kinds: []string{history.Mutex, history.RW, history.Semaphore, history.Election, history.Partitions, history.Job},
 			}
 			top := start(t, cfg.TTL)
@@ -109,7 +109,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// The environment variable HISTORY is the folder of a run that is judged again.
+// The environment variable HISTORY is the folder of a run that is judged again. If PICTURE is the name of a file, it gets
+// a picture of 20 s of the lock that all workers use, from the second FROM on.
 func TestAgain(t *testing.T) {
 	folder := os.Getenv("HISTORY")
 	if folder == "" {
@@ -117,6 +118,14 @@ func TestAgain(t *testing.T) {
 	}
 	events, err := history.Read(folder)
 	must(t, err)
+	if path := os.Getenv("PICTURE"); path != "" {
+		file, err := os.Create(path)
+		must(t, err)
+		defer file.Close()
+		from, err := time.ParseDuration(os.Getenv("FROM"))
+		must(t, err)
+		judge.Draw(file, events, "mutex/orders/0", events[0].T+from.Nanoseconds(), 20)
+	}
 	v := judge.Judge(events)
 	t.Log(summary(folder, 0, v))
 	for _, found := range v.Violations {

@@ -58,31 +58,27 @@ func newNemesis(w *world, seed uint64, only ...string) *nemesis {
 
 // ofWorker returns the faults of a process and of its network.
 func (n *nemesis) ofWorker(x *worker) []fault {
-	network := func(w weather) func(time.Duration) func() {
+	proxies := func(begin, end func(*proxy)) func(time.Duration) func() {
 		return func(time.Duration) func() {
-			proxies := n.some(x)
-			for _, p := range proxies {
-				p.set(w)
+			some := n.some(x)
+			for _, p := range some {
+				begin(p)
 			}
 			return func() {
-				for _, p := range proxies {
-					p.set(weather{})
+				for _, p := range some {
+					end(p)
 				}
 			}
 		}
 	}
+	network := func(w weather) func(time.Duration) func() {
+		return proxies(func(p *proxy) { p.set(w) }, func(p *proxy) { p.set(weather{}) })
+	}
 	links := func(change func(*link)) func(time.Duration) func() {
-		return func(time.Duration) func() {
-			proxies := n.some(x)
-			for _, p := range proxies {
-				p.each(change)
-			}
-			return func() {
-				for _, p := range proxies {
-					p.each(func(l *link) { l.stuck = false })
-				}
-			}
-		}
+		return proxies(
+			func(p *proxy) { p.each(change) },
+			func(p *proxy) { p.each(func(l *link) { l.stuck = false }) },
+		)
 	}
 	ttl := n.base.TTL
 	return []fault{

@@ -1,9 +1,8 @@
 package chaos
 
 import (
-	"bufio"
-	"encoding/json"
 	"net"
+	"net/rpc"
 	"sync"
 	"testing"
 
@@ -12,59 +11,42 @@ import (
 
 // A resource stores the greatest token of each unit, and refuses smaller ones.
 type resource struct {
-	listener net.Listener
 	log      *history.Log
 	careless bool // it compares nothing: a sabotage
 	mu       sync.Mutex
 	newest   map[string]uint64
 }
 
-func newResource(t testing.TB, log *history.Log, careless bool) *resource {
+// newResource starts a resource, and returns its address.
+func newResource(t testing.TB, log *history.Log, careless bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
-	r := &resource{listener: l, log: log, careless: careless, newest: map[string]uint64{}}
+	server := rpc.NewServer()
+	r := &resource{log: log, careless: careless, newest: map[string]uint64{}}
+	must(t, server.RegisterName("Resource", r))
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go r.serve(c)
+			go server.ServeConn(c)
 		}
 	}()
-	return r
+	return l.Addr().String()
 }
 
-func (r *resource) serve(c net.Conn) {
-	defer c.Close()
-	for lines := bufio.NewScanner(c); lines.Scan(); {
-		var write history.Event
-		if err := json.Unmarshal(lines.Bytes(), &write); err != nil {
-			return
-		}
-		answer := "ok\n"
-		if !r.accept(write) {
-			answer = "stale\n"
-		}
-		if _, err := c.Write([]byte(answer)); err != nil {
-			return
-		}
-	}
-}
-
-func (r *resource) accept(write history.Event) bool {
+// Write is a call of a worker.
+func (r *resource) Write(write history.Event, accepted *bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	write.What = history.Accepted
-	if write.Token < r.newest[write.Name] && !r.careless {
-		write.What = history.Refused
+	if *accepted = r.careless || write.Token >= r.newest[write.Name]; *accepted {
+		write.What, r.newest[write.Name] = history.Accepted, write.Token
 	} else {
-		r.newest[write.Name] = write.Token
+		write.What = history.Refused
 	}
 	r.log.Add(write)
-	return write.What == history.Accepted
+	return nil
 }

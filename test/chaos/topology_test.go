@@ -150,7 +150,7 @@ func replica(t testing.TB, _ time.Duration) *topology {
 	}
 	top.linked()
 	top.faults = append(top.server("s", func() *servers.RedisServer { return primary }),
-		fault{"freeze replica", "S", 2, "s", 2 * time.Second, func(time.Duration) func() { next.Pause(); return next.Resume }},
+		fault{"freeze replica", "S", 2, "s", 2 * time.Second, freeze(func() *servers.RedisServer { return next })},
 		fault{"failover", "S", 6, "s", time.Second, func(time.Duration) func() {
 			primary.Kill()
 			primary, next = next, primary
@@ -163,6 +163,18 @@ func replica(t testing.TB, _ time.Duration) *topology {
 			}
 		}})
 	return top
+}
+
+// freeze returns a fault of the server that is present at the moment.
+func freeze[S interface {
+	Pause()
+	Resume()
+}](present func() S) func(time.Duration) func() {
+	return func(time.Duration) func() {
+		s := present()
+		s.Pause()
+		return s.Resume
+	}
 }
 
 // server returns the faults that each server may have. present returns the server with that name at the moment.
@@ -181,11 +193,7 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 		}
 	}
 	return []fault{
-		{"freeze server", "S", 4, name, 2 * time.Second, func(time.Duration) func() {
-			s := present()
-			s.Pause()
-			return s.Resume
-		}},
+		{"freeze server", "S", 4, name, 2 * time.Second, freeze(present)},
 		{"forget scripts", "S", 3, name, 0, do("script flush")},
 		{"end connections", "S", 3, name, 0, do("client kill type normal", "client kill type pubsub")},
 		{"debug sleep", "S", 2, name, 0, do("debug sleep 0.7")},
@@ -235,10 +243,6 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 		})
 	}
 	top.linked()
-	replica := func() *servers.RedisServer {
-		now := top.primary()
-		return top.servers[(slices.Index(top.servers, now)+1)%3]
-	}
 	top.faults = append(top.server("s", top.primary),
 		fault{"planned failover", "D", 4, "s", 0, func(time.Duration) func() {
 			top.promote(top.primary())
@@ -254,16 +258,10 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 			top.command(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
 			return top.linked
 		}},
-		fault{"freeze replica", "S", 2, "s", 2 * time.Second, func(time.Duration) func() {
-			s := replica()
-			s.Pause()
-			return s.Resume
-		}},
-		fault{"freeze Sentinel", "S", 2, "s", 2 * time.Second, func(time.Duration) func() {
-			s := top.sentinels[0]
-			s.Pause()
-			return s.Resume
-		}})
+		fault{"freeze replica", "S", 2, "s", 2 * time.Second, freeze(func() *servers.RedisServer {
+			return top.servers[(slices.Index(top.servers, top.primary())+1)%3]
+		})},
+		fault{"freeze Sentinel", "S", 2, "s", 2 * time.Second, freeze(func() *servers.RedisServer { return top.sentinels[0] })})
 	return top
 }
 
@@ -447,7 +445,7 @@ func etcd(t testing.TB, _ time.Duration) *topology {
 	s := servers.Etcd(t, true)
 	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, address: s.Addr(), together: 1}
 	top.faults = []fault{
-		{"freeze server", "S", 4, "s0", 2 * time.Second, func(time.Duration) func() { s.Pause(); return s.Resume }},
+		{"freeze server", "S", 4, "s0", 2 * time.Second, freeze(func() *servers.EtcdServer { return s })},
 		{"restart with data", "S", 4, "s0", time.Second, func(time.Duration) func() {
 			s.Kill()
 			return func() { s.Restart(t) }

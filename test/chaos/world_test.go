@@ -31,15 +31,14 @@ const patience = 30 * time.Second
 
 // A world is the harness of one run: servers, workers, the resource and the history.
 type world struct {
-	t        testing.TB
-	binary   string
-	folder   string // of the history
-	log      *history.Log
-	top      *topology
-	workers  []*worker
-	resource *resource
-	db       *sql.DB // nil without jobs
-	base     history.Config
+	t       testing.TB
+	binary  string
+	folder  string // of the history
+	log     *history.Log
+	top     *topology
+	workers []*worker
+	db      *sql.DB // nil without jobs
+	base    history.Config
 }
 
 // newWorld starts n workers.
@@ -55,16 +54,13 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 	w := &world{t: t, binary: binary, folder: folder, top: top, base: cfg}
 	w.log, err = history.Create(folder, "harness")
 	must(t, err)
-	w.resource = newResource(t, w.log, careless)
+	w.base.Resource = newResource(t, w.log, careless)
 	w.base.Folder, w.base.URLs, w.base.LockDelay, w.base.MinReplicas = folder, top.urls, top.delay, top.replicas
-	w.base.Resource = w.resource.listener.Addr().String()
 	if slices.Contains(cfg.Kinds, history.Job) {
 		w.openDatabase()
 	}
-	w.log.Add(history.Event{What: history.Setup, Seed: cfg.Seed, Kinds: cfg.Kinds, Rules: &history.Rules{
-		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum && cfg.Library == "", Quorum: top.quorum,
-		Peers: cfg.Peers, Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
-	}})
+	w.base.Epoch = history.Now() - time.Now().UnixNano()
+	w.log.Add(history.Event{What: history.Setup, Config: &w.base})
 	var stalls sync.WaitGroup
 	stalls.Go(func() { w.recordStalls(t.Context()) })
 	t.Cleanup(stalls.Wait)

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
@@ -95,7 +91,7 @@ func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bo
 		}
 		if writes {
 			pause(ctx, time.Duration(r.Int64N(int64(t.w.Slow)+1)))
-			t.add(history.Write, t.w.resource.write(t.w.Process, t.unit(), t.about.ID, t.about.Token))
+			t.add(history.Write, t.write())
 		}
 		left := time.Duration(end - history.Now())
 		if ctx.Err() != nil || left <= 0 && !whole {
@@ -108,39 +104,15 @@ func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bo
 	}
 }
 
-// unit returns the name of what the lease protects.
-func (t *term) unit() string { return fmt.Sprint(t.about.Kind, "/", t.about.Name, "/", t.about.Slot) }
-
-// A resource compares tokens.
-type resource struct {
-	address string
-	mu      sync.Mutex
-	conn    net.Conn
-	answers *bufio.Reader
-}
-
 var errStale = errors.New("the resource has seen a greater token")
 
 // write returns errStale if the resource refused the write.
-func (r *resource) write(process, unit string, id int, token uint64) (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == nil {
-		if r.conn, err = net.Dial("tcp", r.address); err != nil {
-			return err
-		}
-		r.answers = bufio.NewReader(r.conn)
-	}
-	line, err := json.Marshal(history.Event{W: process, Name: unit, ID: id, Token: token})
-	if err == nil {
-		_, err = r.conn.Write(append(line, '\n'))
-	}
-	if err != nil {
+func (t *term) write() error {
+	unit := fmt.Sprint(t.about.Kind, "/", t.about.Name, "/", t.about.Slot)
+	e := history.Event{W: t.w.Process, Name: unit, ID: t.about.ID, Token: t.about.Token}
+	var accepted bool
+	if err := t.w.resource.Call("Resource.Write", e, &accepted); err != nil || accepted {
 		return err
 	}
-	answer, err := r.answers.ReadString('\n')
-	if err == nil && answer != "ok\n" {
-		err = errStale
-	}
-	return err
+	return errStale
 }

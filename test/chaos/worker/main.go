@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/rpc"
 	"os"
 	"os/signal"
 	"slices"
@@ -46,7 +47,7 @@ type worker struct {
 	history.Config
 	log      *history.Log
 	client   *lockcore.Client
-	resource *resource
+	resource *rpc.Client
 	calls    atomic.Int64
 }
 
@@ -61,7 +62,9 @@ func run() error {
 	if w.log, err = history.Create(w.Folder, w.Process); err != nil {
 		return err
 	}
-	w.resource = &resource{address: w.Resource}
+	if w.resource, err = rpc.Dial("tcp", w.Resource); err != nil {
+		return err
+	}
 	w.log.Add(history.Event{What: history.Start})
 	if w.Library != "" {
 		return w.peer(ctx)

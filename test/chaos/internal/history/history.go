@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +18,7 @@ import (
 // What an event says. A lease has Ask, then Granted or Failed. After Granted, it has Until, Write, and at its end Lost,
 // or Release and Released.
 const (
-	Setup    = "setup"    // the harness: how the run is judged
+	Setup    = "setup"    // the harness: the Config of the workers
 	Start    = "start"    // a worker process began
 	Stop     = "stop"     // the harness: a worker process is asked to end
 	Exit     = "exit"     // the harness: a worker process ended, with Err if nobody asked it to
@@ -53,38 +52,24 @@ const (
 
 // An Event is one line of a history.
 type Event struct {
-	T       int64    `json:"t"`           // CLOCK_BOOTTIME in ns
-	W       string   `json:"w,omitempty"` // process, such as w2.1 for the first process of worker w2
-	Kind    string   `json:"kind,omitempty"`
-	What    string   `json:"what"`
-	Name    string   `json:"name,omitempty"`
-	ID      int      `json:"id,omitempty"` // of the call and its lease in its process; of a fault
-	Mode    string   `json:"mode,omitempty"`
-	Token   uint64   `json:"token,omitempty"`
-	Slot    int      `json:"slot,omitempty"`    // of a semaphore; the index of a partition
-	Until   int64    `json:"until,omitempty"`   // CLOCK_BOOTTIME in ns
-	Tick    int64    `json:"tick,omitempty"`    // ms
-	Count   int      `json:"count,omitempty"`   // number of ticks that a Run has
-	Outcome string   `json:"outcome,omitempty"` // of a Run
-	Fault   string   `json:"fault,omitempty"`
-	Class   string   `json:"class,omitempty"`  // S or D
-	Target  string   `json:"target,omitempty"` // of a fault: a worker, or a server
-	Err     string   `json:"err,omitempty"`
-	Rules   *Rules   `json:"rules,omitempty"`
-	Seed    uint64   `json:"seed,omitempty"`
-	Kinds   []string `json:"kinds,omitempty"`
-}
-
-// Rules are what a judge has to know of a run.
-type Rules struct {
-	TTL    time.Duration `json:"ttl"`
-	Slots  int           `json:"slots"`  // size of the semaphore
-	Queue  bool          `json:"queue"`  // waiters have an order
-	Every  time.Duration `json:"every"`  // between two ticks
-	Quorum bool          `json:"quorum"` // calls send one more request
-	Peers  bool          `json:"peers"`  // libraries are compared: waiters may take one TTL longer
-	Delay  time.Duration `json:"delay"`  // LockDelay
-	Epoch  int64         `json:"epoch"`  // CLOCK_BOOTTIME of the Unix epoch, in ns
+	T       int64   `json:"t"`           // CLOCK_BOOTTIME in ns
+	W       string  `json:"w,omitempty"` // process, such as w2.1 for the first process of worker w2
+	Kind    string  `json:"kind,omitempty"`
+	What    string  `json:"what"`
+	Name    string  `json:"name,omitempty"`
+	ID      int     `json:"id,omitempty"` // of the call and its lease in its process; of a fault
+	Mode    string  `json:"mode,omitempty"`
+	Token   uint64  `json:"token,omitempty"`
+	Slot    int     `json:"slot,omitempty"`    // of a semaphore; the index of a partition
+	Until   int64   `json:"until,omitempty"`   // CLOCK_BOOTTIME in ns
+	Tick    int64   `json:"tick,omitempty"`    // ms
+	Count   int     `json:"count,omitempty"`   // number of ticks that a Run has
+	Outcome string  `json:"outcome,omitempty"` // of a Run
+	Fault   string  `json:"fault,omitempty"`
+	Class   string  `json:"class,omitempty"`  // S or D
+	Target  string  `json:"target,omitempty"` // of a fault: a worker, or a server
+	Err     string  `json:"err,omitempty"`
+	Config  *Config `json:"config,omitempty"`
 }
 
 // Worker returns the worker of a process.

@@ -93,7 +93,7 @@ func (r *run) exclusion() {
 				r.add("two holders", a.ask, b.answer, "%s: %v; %v", unit, a, b)
 				both := time.Duration(min(a.believed(), b.believed()) - b.answer)
 				switch found := &r.Violations[len(r.Violations)-1]; {
-				case r.Delay > 0:
+				case r.LockDelay > 0:
 					found.Class = "S"
 				case found.Class == "D" && both > r.TTL+slack/2:
 					found.Rule, found.Class = "a loss was not reported", "S"

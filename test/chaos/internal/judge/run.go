@@ -14,7 +14,7 @@ import (
 // A run is a history in the terms of the rules.
 type run struct {
 	Verdict
-	history.Rules
+	history.Config
 	events []history.Event
 	calls  []*call
 	leases []*call // those that were granted, in the order of their grants
@@ -57,7 +57,7 @@ func read(events []history.Event) *run {
 		c := calls[id{e.W, e.ID}]
 		switch e.What {
 		case history.Setup:
-			r.Rules = *e.Rules
+			r.Config = *e.Config
 		case history.Begin:
 			f := &fault{e, math.MaxInt64}
 			faults[e.ID] = f

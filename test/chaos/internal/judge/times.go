@@ -62,8 +62,8 @@ func (r *run) waited(c *call, from, to int64) {
 	if time.Duration(to-from) <= within+slack/2 {
 		return
 	}
-	if r.Delay > 0 { // the first use of a server counts as a loss
-		from = max(from, r.events[0].T+int64(r.Delay+grace))
+	if r.LockDelay > 0 { // the first use of a server counts as a loss
+		from = max(from, r.events[0].T+int64(r.LockDelay+grace))
 	}
 	for _, f := range r.faults {
 		switch {
@@ -72,7 +72,7 @@ func (r *run) waited(c *call, from, to int64) {
 		case f.end <= to:
 			from = max(from, f.end)
 			if f.isServer() {
-				from = max(from, f.end+int64(r.Delay))
+				from = max(from, f.end+int64(r.LockDelay))
 			}
 		case f.isServer() || f.Target == history.Worker(c.W):
 			return
@@ -95,7 +95,7 @@ func (r *run) lateEnds() {
 	const tolerated = 100 * time.Millisecond
 	for _, c := range r.leases {
 		for _, f := range r.faults {
-			isCut := r.Peers && !r.Quorum && (f.Fault == "cut off" || f.Fault == "requests held")
+			isCut := r.Peers && !r.Quorum() && (f.Fault == "cut off" || f.Fault == "requests held")
 			if f.Fault != "freeze" && !isCut || f.Target != history.Worker(c.W) ||
 				f.T < c.answer || f.end < f.T+int64(r.TTL) || r.serverHas(f.T) {
 				continue
@@ -120,7 +120,7 @@ func (r *run) serverHas(at int64) bool {
 func (r *run) bounds() {
 	for _, c := range r.calls {
 		limit := min(r.TTL*2/3, 6*time.Second)
-		if r.Quorum {
+		if r.Quorum() {
 			limit += min(r.TTL/3, 3*time.Second)
 		}
 		answer, over := c.answer, c.released
@@ -148,7 +148,7 @@ func (r *run) bounded(what string, c *call, from, to int64, limit time.Duration)
 
 // order: waiters are served in the order of their arrival, while no fault touches anything.
 func (r *run) order() {
-	if !r.Queue {
+	if r.Quorum() || r.Library != "" {
 		return
 	}
 	const apart = int64(300 * time.Millisecond)
@@ -173,7 +173,7 @@ func (r *run) order() {
 // quiet reports whether nothing had a fault, and the effects of earlier ones were over. LockDelay, also at the first
 // use of a server, is longer than waiters keep their places.
 func (r *run) quiet(from, to int64) bool {
-	after := 2*r.TTL + r.Delay
+	after := 2*r.TTL + r.LockDelay
 	return from > plus(r.events[0].T, after) && !slices.ContainsFunc(r.faults, func(f *fault) bool {
 		return f.T <= to && plus(f.end, after) >= from
 	})
