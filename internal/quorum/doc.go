@@ -46,7 +46,7 @@
 //     for the longest TTL, because a lease that was granted before may be valid.
 //   - A request to move a server names its former list, so a late request changes nothing.
 //
-// TestOtherServersUnderOneNumber tries this with random histories.
+// The tests of faults 118 and 136 in lockcore try this with Clients that have different lists.
 //
 // # Why tokens grow
 //
