@@ -8,15 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // Errors of invalid input name the field, the value and the rule.
@@ -309,16 +306,13 @@ func TestFault47_Durations(t *testing.T) {
 }
 
 func TestFault49_Nil(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		e := &env{Env: &testenv.Env{T: t, Bubble: r, Raw: r.Client(), Start: time.Now()}}
+	inBubble(t, func(e *env) {
 		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, noonlock.ErrConfig) {
-			t.Errorf("New(nil): %v", err)
+			e.Errorf("New(nil): %v", err)
 		}
 		c := e.Client("a")
 		m := e.mutex(c, "orders", lockcore.LeaseConfig{})
-		refusal(t, c.Do(t.Context(), "orders", lockcore.LeaseConfig{}, nil), "fn", "a function")
+		refusal(e, c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, nil), "fn", "a function")
 		// A nil context panics, as in the standard library, and leaves nothing behind.
 		var none context.Context
 		for name, call := range map[string]func(){
@@ -331,7 +325,7 @@ func TestFault49_Nil(t *testing.T) {
 			func() {
 				defer func() {
 					if recover() == nil {
-						t.Errorf("%s does not panic", name)
+						e.Errorf("%s does not panic", name)
 					}
 				}()
 				call()

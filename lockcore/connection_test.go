@@ -1,15 +1,19 @@
 package lockcore_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,26 +23,24 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
 // A rotation is a provider of credentials that change.
 type rotation struct {
 	mu        sync.Mutex
 	now       auth.Credentials
-	listeners map[int]auth.CredentialsListener
-	last      int
+	listeners map[auth.CredentialsListener]bool
 }
 
 func (r *rotation) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last++
-	n := r.last
-	r.listeners[n] = l
+	r.listeners[l] = true
 	return r.now, func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.listeners, n)
+		delete(r.listeners, l)
 		return nil
 	}, nil
 }
@@ -52,10 +54,7 @@ func (r *rotation) current() (user, password string) {
 func (r *rotation) rotate(now auth.Credentials) {
 	r.mu.Lock()
 	r.now = now
-	var all []auth.CredentialsListener
-	for _, l := range r.listeners {
-		all = append(all, l)
-	}
+	all := slices.Collect(maps.Keys(r.listeners))
 	r.mu.Unlock()
 	for _, l := range all {
 		l.OnNext(now)
@@ -81,7 +80,7 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			t.Parallel()
 			e := realEnv(t)
 			e.admin(e.Real, "acl setuser app reset on ~noonlock:* resetchannels &noonlock:* +@all >p0")
-			r := &rotation{now: auth.NewBasicCredentials("app", "p0"), listeners: map[int]auth.CredentialsListener{}}
+			r := &rotation{now: auth.NewBasicCredentials("app", "p0"), listeners: map[auth.CredentialsListener]bool{}}
 			opt := e.Direct()
 			use(opt, r)
 			c := e.ClientWith(opt, lockcore.Config{})
@@ -112,92 +111,6 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			e.unlock(lease)
 		})
 	}
-}
-
-// A cluster of one shard has one address, as managed services offer it, and a plain client uses it. After a failover
-// the old primary answers MOVED and keeps its connections open. The address leads to the new primary.
-func TestFault18_OneShardBehindOneAddress(t *testing.T) {
-	t.Parallel()
-	cluster := servers.Cluster(t, 1, 1)
-	old, next := cluster.Primaries[0], cluster.Replicas[0]
-	e := &env{Env: &testenv.Env{T: t, Real: old, Start: time.Now()}}
-	e.Raw = e.Connect(e.Direct())
-	t.Cleanup(func() { e.Raw.Close() })
-	var at atomic.Value
-	at.Store(old.Addr())
-	opt := testenv.Options("redis.example:6379")
-	opt.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, at.Load().(string))
-	}
-	c := e.ClientWith(opt, lockcore.Config{})
-	holder := e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-	waiter := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
-	replica := e.Connect(testenv.Options(next.Addr()))
-	t.Cleanup(func() { replica.Close() })
-	must(t, replica.Do(t.Context(), "cluster", "failover").Err())
-	e.Until("the replica is promoted", func() bool {
-		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "role:master")
-	})
-	at.Store(next.Addr())
-	e.Until("the old primary knows", func() bool {
-		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "role:slave")
-	})
-
-	e.unlock(e.lock(e.mutex(c, "bills", ttl(20*time.Second)))) // the first call
-	e.unlock(holder)
-	e.unlock(waiter.granted())
-	e.Raw = replica
-	holder = e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-	e.Until("the subscription is on the new primary", func() bool {
-		return e.Subscribers("orders", "ch:"+c.Process()) == 1
-	})
-	waiter = e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
-	e.unlock(holder)
-	e.unlock(waiter.granted())
-}
-
-// The certificates of the server, of its clients and of the authority are replaced while a lease is held. New
-// connections use the new ones, and the lease and the queue stay. A client that still has the old ones is refused.
-func TestFault61_CertificatesAreReplaced(t *testing.T) {
-	t.Parallel()
-	e, addr, now := tlsEnv(t, time.Hour, "tls-auth-clients yes")
-	later := e.certificate(time.Hour)
-	both := now.Pool.Clone()
-	text := call(os.ReadFile(later.Cert)).Must(t)
-	both.AppendCertsFromPEM(text)
-	load := func(c *servers.Certificate) *tls.Certificate {
-		pair := c.Load(t)
-		return &pair
-	}
-	var shown atomic.Pointer[tls.Certificate]
-	shown.Store(load(now))
-	opt := testenv.Options(addr)
-	opt.TLSConfig = &tls.Config{
-		RootCAs: both, MinVersion: tls.VersionTLS12,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown.Load(), nil },
-	}
-	c := e.ClientWith(opt, lockcore.Config{})
-	holder := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
-	waiter := e.queued(e.mutex(c, "orders", ttl(30*time.Second)))
-
-	old := load(now)
-	for from, to := range map[string]string{later.Cert: now.Cert, later.Key: now.Key} {
-		text := call(os.ReadFile(from)).Must(t)
-		must(t, os.WriteFile(to, text, 0o600))
-	}
-	must(t, e.Raw.ConfigSet(t.Context(), "tls-cert-file", now.Cert).Err()) // reads all files again
-	shown.Store(load(later))
-	for _, kind := range []string{"normal", "pubsub"} {
-		must(t, e.Raw.Do(t.Context(), "client", "kill", "type", kind).Err())
-	}
-	e.unlock(e.lock(e.mutex(c, "bills", ttl(30*time.Second))))
-	must(t, holder.Context().Err())
-	e.unlock(holder)
-	e.unlock(waiter.granted())
-
-	stale := testenv.Options(addr)
-	stale.TLSConfig = &tls.Config{RootCAs: both, MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*old}}
-	never(t, e, stale, "unknown certificate authority")
 }
 
 // certificate returns a certificate that is valid for 127.0.0.1, localhost and redis.example only.
@@ -255,5 +168,87 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 			t.Errorf("the error is %q, want one line that says %q and is not temporary", err, says)
 		}
 		mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+	}
+}
+
+// serverVariable is the URL of a server. It makes this test binary a program that loses this server.
+const serverVariable = "LOCKCORE_TEST_SERVER"
+
+func loseServer(url string) int {
+	if err := tryLoseServer(url); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// tryLoseServer acquires a lock, and another one after the end of its lease, which must fail.
+func tryLoseServer(url string) error {
+	options, err := redisurl.Parse(url)
+	if err != nil {
+		return err
+	}
+	c, err := lockcore.NewFromOptions(options, lockcore.Config{Logger: lockcore.Discard})
+	if err != nil {
+		return err
+	}
+	m, err := c.Mutex("orders", ttl(2*time.Second))
+	if err != nil {
+		return err
+	}
+	lease, err := m.Lock(context.Background())
+	if err != nil {
+		return err
+	}
+	fmt.Println("locked")
+	<-lease.Context().Done()
+	if _, err := m.TryLock(context.Background()); err == nil {
+		return errors.New("a lock was acquired without a server")
+	}
+	return nil
+}
+
+// Nothing is written to standard error, which is a file, when all servers and all Sentinels are lost.
+func TestFault64_NothingIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (all []*servers.RedisServer, url string){
+		"one server": func(t *testing.T) ([]*servers.RedisServer, string) {
+			t.Helper()
+			s := servers.Redis(t)
+			return []*servers.RedisServer{s}, "redis://" + s.Addr()
+		},
+		"Sentinel": func(t *testing.T) ([]*servers.RedisServer, string) {
+			t.Helper()
+			s := servers.Redis(t)
+			sentinel := servers.Sentinel(t, "noon", s.Addr(), 1)
+			return []*servers.RedisServer{sentinel, s}, "redis+sentinel://" + sentinel.Addr() + "?master=noon"
+		},
+		"cluster": func(t *testing.T) ([]*servers.RedisServer, string) {
+			t.Helper()
+			c := servers.Cluster(t, 3, 3)
+			return slices.Concat(c.Primaries, c.Replicas), "redis+cluster://" + strings.Join(c.Addrs(), ",")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, url := start(t)
+			file := call(os.Create(filepath.Join(t.TempDir(), "stderr"))).Must(t)
+			defer file.Close()
+			cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // the test's own binary
+			cmd.Env, cmd.Stderr = append(os.Environ(), serverVariable+"="+url), file
+			out := bufio.NewReader(call(cmd.StdoutPipe()).Must(t))
+			must(t, cmd.Start())
+			equal(t, "the program says", call(out.ReadString('\n')).Must(t), "locked\n")
+			for _, s := range all {
+				s.Kill()
+			}
+			rest, _ := out.ReadString(0)
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v: %s", err, rest)
+			}
+			if written := call(os.ReadFile(file.Name())).Must(t); len(written) > 0 {
+				t.Errorf("standard error: %.500s", written)
+			}
+		})
 	}
 }

@@ -17,6 +17,12 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
+// The names of two locks.
+const (
+	firstName  = "orders"
+	secondName = "stock"
+)
+
 // delayed returns a Client with LockDelay.
 func (e *env) delayed(identity string, delay time.Duration) *lockcore.Client {
 	e.Helper()
@@ -206,69 +212,35 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// As fault 17, with LockDelay: the failover loses a lease, and nobody acquires the lock before that lease has ended.
-// A Client that starts after the failover obeys, too.
-func TestFault89_FailoverDelaysGrants(t *testing.T) {
-	onReplicated(t, func(r *replicated) {
-		const delay = 7 * time.Second // a failover takes half of it
-		c := r.client(lockcore.Config{Identity: "holder", LockDelay: delay})
-		kept := r.lock(r.mutex(c, firstName, ttl(delay)))
-		r.reachReplicas(r.primary, firstName, r.replicas)
-		r.lag(r.primary)
-		lost := r.try(r.mutex(c, secondName, lockcore.LeaseConfig{TTL: delay, NoRenewal: true}))
-		waiter := r.goLock(r.mutex(r.client(lockcore.Config{Identity: "waiter", LockDelay: delay}), secondName, ttl(delay)))
-		r.primary.Kill()
-		r.promoted()
-		fresh := r.mutex(r.client(lockcore.Config{Identity: "fresh", LockDelay: delay}), secondName, ttl(delay))
-		r.Until("the new primary answers", func() bool {
-			lease, err := fresh.TryLock(r.Context())
-			if lease != nil {
-				r.Fatalf("a lease for a lock that is held until %v", lost.Remaining())
-			}
-			var delayed *wire.DelayError
-			return errors.As(err, &delayed)
-		})
-		next := waiter.granted()
-		if left := lost.Remaining(); left > 0 || next.Token() <= lost.Token() {
-			r.Errorf("the lost lease is valid for %v, with token %d; the next one has token %d", left, lost.Token(), next.Token())
-		}
-		must(r, kept.Context().Err())
-		r.unlock(next)
-		r.unlock(kept)
-	})
-}
-
-// While the slot with the record of a primary moves, grants are delayed, and nothing else. After the move, the
-// primary gets a new record.
+// While the slot with the record of a primary moves, grants are delayed, and nothing else.
 func TestLockDelayWhileTheRecordMoves(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 0)
-	const delay = 2 * time.Second
-	from := s.Primaries[0]
-	name := firstName
-	for i := 0; s.Owner(s.slot(name), s.Primaries...) != from; i++ {
-		name = fmt.Sprintf("orders-%d", i)
-	}
-	var log testenv.Log
-	lock := func() locker {
-		c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{LockDelay: delay, Logger: log.Info("")})
-		return s.mutex(c, name, ttl(delay))
-	}
-	s.unlock(s.lock(lock()))
-	s.unlock(s.try(lock())) // there is a record
-	move := s.Move(0, from, s.Primaries[1])
-	if move.Keys(100) == 0 {
-		t.Error("there is no record in the first slot")
-	}
-	during := lock()
-	s.refusedFor(during)
-	s.unlock(s.lock(during))
-	move.Finish()
-	after := lock()
-	s.refusedFor(after)
-	s.unlock(s.lock(after))
-	s.unlock(s.try(lock()))
-	s.Until("the delay is logged", func() bool { return log.Count("moving to another node") > 0 })
+	inBubble(t, func(e *env) {
+		const delay = 2 * time.Second
+		e.unlock(e.lock(e.mutex(e.delayed("a", delay), firstName, ttl(delay)))) // there is a record
+		var log testenv.Log
+		c := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: delay, Logger: log.Info("")})
+		m, held := e.mutex(c, firstName, ttl(delay)), e.mutex(c, secondName, ttl(delay))
+		lease := e.try(held)
+		asks := e.script("lock_history")
+		for _, refusal := range []string{"ASK 0 127.0.0.1:7001", "TRYAGAIN Multiple keys request during rehashing of slot"} {
+			e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+				moves := asks(append([]string{cmd}, args...))
+				if moves {
+					p.WriteError(refusal)
+				}
+				return moves
+			})
+			e.Bubble.Faults().Cut()
+			e.refusedFor(m)
+			e.unlock(e.lock(m))
+			must(e, lease.Context().Err())
+		}
+		e.unlock(lease)
+		if log.Count("moving to another node") == 0 {
+			e.Errorf("the log is:\n%s", &log)
+		}
+		e.Bubble.Server().Server().SetPreHook(nil)
+	})
 }
 
 // The record cannot be written while the server is out of memory. Leases are released and renewed, and grants are

@@ -15,14 +15,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(playRole(role))
+	if url := os.Getenv(serverVariable); url != "" {
+		os.Exit(loseServer(url))
 	}
 	os.Exit(testenv.Run(m, lockcore.ScriptFiles(), lockcore.UseScripts))
 }
@@ -47,9 +48,8 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 // An env is the server that a test runs on.
 type env struct {
 	*testenv.Env
-	kind   string   // of the locks that mutex makes: "" is a Mutex
-	stderr *os.File // of processes; nil: that of this one
-	reads  bool     // the first lock of each name is a reading side
+	kind   string // of the locks that mutex makes: "" is a Mutex
+	reads  bool   // the first lock of each name is a reading side
 	owners atomic.Int64
 
 	mu   sync.Mutex
@@ -153,11 +153,11 @@ func (e *env) use(kind string) {
 	}
 }
 
-// kindFor returns the kind of the next lock of a name, or of all locks of a process.
+// kindFor returns the kind of the next lock of a name.
 func (e *env) kindFor(name string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	first := e.reads && !e.made[name] && !e.made[anyName] && (name != anyName || len(e.made) == 0)
+	first := e.reads && !e.made[name]
 	if e.made == nil {
 		e.made = map[string]bool{}
 	}
@@ -167,9 +167,6 @@ func (e *env) kindFor(name string) string {
 	}
 	return e.kind
 }
-
-// anyName is the name of the locks of a process.
-const anyName = "of processes"
 
 // mutex returns a lock of c, of the kind that the test runs on. Each has an owner of its own, so that locks of all
 // kinds exclude each other.
@@ -454,4 +451,29 @@ func unreachable(t testing.TB) string {
 	l := call(net.Listen("tcp", "127.0.0.1:0")).Must(t)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// admin sends commands to a server, one after the other.
+func (e *env) admin(s *servers.RedisServer, commands ...string) {
+	e.Helper()
+	rdb := redis.NewClient(testenv.Options(s.Addr()))
+	defer rdb.Close()
+	for _, line := range commands {
+		var args []any
+		for word := range strings.FieldsSeq(line) {
+			args = append(args, word)
+		}
+		must(e, rdb.Do(e.Context(), args...).Err())
+	}
+}
+
+// clientOf returns a Client of the servers of rdb. Both are closed at the end of the test.
+func (e *env) clientOf(rdb redis.UniversalClient, cfg lockcore.Config) *lockcore.Client {
+	e.Helper()
+	c := call(lockcore.New(rdb, cfg)).Must(e)
+	e.Cleanup(func() {
+		_ = c.Close(e.Context())
+		rdb.Close()
+	})
+	return c
 }

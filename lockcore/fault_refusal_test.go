@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,48 +17,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// The server refuses to set up a connection, for many calls at once, on the first connection and on a replacement.
-// Every call returns that error, and none is unknown, because nothing was sent. Leases end in time, and everything
-// works again once the server accepts connections.
-func TestFault70_SetupRefused(t *testing.T) {
-	t.Parallel()
-	for name, s := range map[string]struct {
-		db               int
-		begin, end, says string
-	}{
-		"the password is wrong": {0, "resetpass >another", "resetpass >secret", "WRONGPASS"},
-		"the user is off":       {0, "off", "on", "WRONGPASS"},
-		"no select":             {3, "-select", "+select", "NOPERM"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := realEnv(t)
-			opt := e.As("narrow", "~noonlock:*", "resetchannels", "&noonlock:*", "+@all")
-			opt.DB = s.db
-			first := e.ClientWith(opt, lockcore.Config{Identity: "a"})
-			held := e.try(e.mutex(first, "held", ttl(2*time.Second)))
-			e.admin(e.Real, "acl setuser narrow "+s.begin, "client kill user narrow")
-			e.Pass(10 * time.Millisecond) // a connection that was used a moment ago is not checked
-			for _, c := range []*lockcore.Client{first, e.ClientWith(opt, lockcore.Config{Identity: "b"})} {
-				var all sync.WaitGroup
-				for i := range 100 {
-					all.Go(func() {
-						_, err := e.mutex(c, fmt.Sprint("free", i), ttl(time.Minute)).TryLock(e.Context())
-						mustNotBe(e, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
-						if err == nil || !strings.Contains(err.Error(), s.says) || lockcore.IsTemporary(err) {
-							e.Errorf("%v, want %s, which is not temporary", err, s.says)
-						}
-					})
-				}
-				all.Wait()
-			}
-			mustIs(e, e.ended(held), lockcore.ErrLeaseExpired)
-			e.admin(e.Real, "acl setuser narrow "+s.end)
-			e.unlock(e.lock(e.mutex(first, "held", ttl(time.Second))))
-		})
-	}
-}
 
 // The server refuses the writes of scripts for five seconds, in the words of Redis 6.2.16 and of 7.0. Held leases
 // survive, a waiter keeps its place, and a release is repeated. Only new locks are refused, if the server cannot say
@@ -225,41 +182,6 @@ func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
 		e.unlock(waiter.granted())
 		equal(e, "lost leases", log.Count("lease lost"), 0)
 		log.Lines(e, 1, "subscription test failed")
-	})
-}
-
-// The Client is connected to one shard of a cluster, as New cannot see. A name of another shard is refused with
-// MOVED: calls return that at once, also those that would wait, and nothing is granted. A renewal of a name that
-// moves is logged as an error.
-func TestFault76_OneShardOfACluster(t *testing.T) {
-	inBubble(t, func(e *env) {
-		log := &testenv.Log{}
-		c := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Logger()})
-		here := e.try(e.mutex(c, "here", lockcore.LeaseConfig{TTL: 30 * time.Second}))
-		e.try(e.mutex(c, "moves", lockcore.LeaseConfig{TTL: 30 * time.Second}))
-		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
-			if !strings.HasPrefix(cmd, "EVAL") || slices.Contains(args, e.key("here", "lock")) {
-				return false
-			}
-			p.WriteError("MOVED 3999 127.0.0.1:7001")
-			return true
-		})
-		began := time.Now()
-		m := e.mutex(c, "there", lockcore.LeaseConfig{})
-		for name, acquire := range map[string]func(context.Context) (*lockcore.Lease, error){"TryLock": m.TryLock, "Lock": m.Lock} {
-			lease, err := acquire(e.Context())
-			if lease != nil || err == nil || !strings.Contains(err.Error(), "MOVED 3999 127.0.0.1:7001") || lockcore.IsTemporary(err) {
-				e.Errorf("%s: %v, %v; want MOVED, which is not temporary", name, lease, err)
-			}
-			mustNotBe(e, err, lockcore.ErrNotAcquired, lockcore.ErrUnknown)
-		}
-		if took := time.Since(began); took > time.Second {
-			e.Errorf("the calls took %s", took)
-		}
-		time.Sleep(time.Minute)
-		must(e, here.Context().Err())
-		log.Lines(e, 1, `"msg"="renewal failed" "error"="MOVED`)
-		e.Bubble.Server().Server().SetPreHook(nil)
 	})
 }
 

@@ -176,9 +176,10 @@ func (e *env) barrier() {
 	}
 }
 
-// The message of a grant is lost, alone or because the subscription is down. Then the waiter is passed over, and
+// The message of a grant is lost, alone or because the subscription is down, which the server also ends when its
+// client reads too slowly. Then the waiter is passed over, and
 // looks when the subscription is back. Otherwise the grant lapses, and the waiter joins again at its next look.
-func TestFault39_GrantMessageLost(t *testing.T) {
+func TestFault39_42_GrantMessageLost(t *testing.T) {
 	for name, d := range map[string]time.Duration{"reconnecting": 10 * time.Minute, "alone": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onAllKinds(t, func(e *env) {

@@ -5,84 +5,21 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
-
-// Five processes are frozen in the queue, ahead of a live one. Together they delay it by one unconfirmed grant and
-// the time in which the others must answer, whether the lock is released by a process that goes on, that is killed,
-// or that closes its Client, or whether its holder is killed. When they continue, they are served in their order.
-func TestFault06_54_68_FrozenProcesses(t *testing.T) {
-	const frozen = 5
-	for _, ends := range []string{"unlock", "unlock and die", "unlock and close", "close", "die"} {
-		t.Run(ends, func(t *testing.T) {
-			onServerAllKinds(t, func(e *env) {
-				holder := e.startActor("holder", e.Real.Addr())
-				holder.ask("try orders 3000").number("locked")
-				var queue []*actor
-				for i := range frozen {
-					a := e.startActor(fmt.Sprint("frozen-", i), e.Real.Addr())
-					a.send("lock orders 600000")
-					e.Until("it is queued", func() bool { return e.queueLength("orders") == int64(i+1) })
-					queue = append(queue, a)
-				}
-				live := e.queued(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
-				for _, a := range queue {
-					a.signal(syscall.SIGSTOP)
-				}
-				delay := 3 * time.Second // of a killed holder: its TTL
-				switch ends {
-				case "die":
-					holder.signal(syscall.SIGKILL)
-				case "close":
-					delay = 0
-					holder.ask("close")
-				default:
-					delay = 0
-					holder.ask("unlock")
-				}
-				ended := e.Clock()
-				switch ends {
-				case "unlock and die":
-					holder.signal(syscall.SIGKILL)
-				case "unlock and close":
-					holder.ask("close")
-				}
-				lease := live.granted()
-				took := e.Clock() - ended
-				t.Logf("%s: served %v after the end of the lease", e.kind, (took - delay).Round(time.Millisecond))
-				if took > delay+2*time.Second { // in virtual time below, exactly
-					t.Errorf("served after %v", took)
-				}
-				for _, a := range queue {
-					a.signal(syscall.SIGCONT)
-				}
-				e.Until("they are queued again", func() bool { return e.queueLength("orders") == frozen })
-				e.unlock(lease)
-				for _, a := range queue {
-					if token := a.answer().number("locked"); token <= lease.Token() {
-						t.Errorf("token %d after %d", token, lease.Token())
-					}
-					a.ask("unlock")
-				}
-			})
-		})
-	}
-}
 
 // Processes are frozen, and their waiters are queued in any order before one that is alive. Together they delay it
 // by one unconfirmed grant, and the time in which called processes must answer. Each grant is checked when it ends:
 // by the process that has released the lock; if it closes its Client, by the first waiter of each process; if it
 // dies after the release, by the new head and a waiter of yet another process; if the holder died, by the waiters
 // that look when the lock expires. A process that continues joins again.
-func TestFault68_FrozenWaiters(t *testing.T) {
+func TestFault06_54_68_FrozenWaiters(t *testing.T) {
 	many := strings.Repeat
 	for _, c := range []struct {
 		name   string
@@ -232,33 +169,6 @@ func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
 		if n := strings.Count(notes, "\n"); n != 48 || e.Bubble != nil && !strings.HasPrefix(notes, "DEAD52 ") {
 			e.Errorf("%d notes are kept: %q", n, notes)
 		}
-	})
-}
-
-// The subscription's connection is up, but no messages arrive. Waiters acquire their locks by looks, and the
-// connection is replaced until messages arrive again.
-func TestFault73_DeafSubscription(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		log := &testenv.Log{}
-		opt, faults := e.Link()
-		deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
-		a, b := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()}), e.Client("b")
-		cfg := ttl(2 * time.Second)
-		handover := func(most time.Duration) {
-			e.Helper()
-			holder := e.try(e.mutex(b, "orders", cfg))
-			waiter := e.queued(e.mutex(a, "orders", cfg))
-			released := e.Clock()
-			e.unlock(holder)
-			e.unlock(waiter.granted())
-			e.within(released, most)
-		}
-		handover(3 * time.Second) // at its look
-		log.Lines(e, 1, "subscription test failed")
-		deaf.Lift()
-		e.Pass(2 * time.Minute)
-		handover(0)
-		log.Lines(e, 1, "subscription test failed")
 	})
 }
 

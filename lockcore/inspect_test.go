@@ -308,10 +308,7 @@ func fill(e *env, n int) {
 func TestLocksAmongManyKeys(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	n := 100_000
-	if testing.Short() {
-		n = 20_000
-	}
+	const n = 20_000
 	fill(e, n)
 	c := e.Client("a")
 	var want []string
@@ -390,26 +387,26 @@ func TestLocksDuringAFailover(t *testing.T) {
 // All primaries of a cluster are searched, several at a time. A Progress that panics does so on the goroutine of its
 // caller, and the Client can be closed after that.
 func TestLocksInACluster(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 0)
-	a, b := s.clusterClient("a"), s.clusterClient("b")
-	var want []string
-	for i := range 60 {
-		name := fmt.Sprintf("orders-%02d", i)
-		want = append(want, name)
-		s.try(s.mutex(a, name, ttl(time.Hour)))
-	}
-	for range 3 {
-		func() {
-			defer func() {
-				if p := recover(); p != "no terminal" {
-					t.Errorf("recovered %v", p)
-				}
+	inBubble(t, func(e *env) {
+		open, end := e.Topology("cluster", nil)
+		defer end()
+		c := call(open(lockcore.Config{})).Must(e)
+		var want []string
+		for i := range 60 {
+			want = append(want, fmt.Sprintf("orders-%02d", i))
+			e.try(e.mutex(c, want[i], ttl(time.Hour)))
+		}
+		if n := len(e.Raw.Keys(e.Context(), "*:lock").Val()); n == 0 || n == len(want) {
+			e.Errorf("the first node has %d of the locks", n)
+		}
+		for range 3 {
+			func() {
+				defer func() { equal[any](e, "recovered", recover(), "no terminal") }()
+				_, _ = lockcore.Locks(e.Context(), c, func(int) { panic("no terminal") })
+				e.Error("Locks returned")
 			}()
-			_, _ = lockcore.Locks(t.Context(), b, func(int) { panic("no terminal") })
-			t.Error("Locks returned")
-		}()
-	}
-	s.lists(b, want...)
-	must(t, b.Close(t.Context()))
+		}
+		e.lists(c, want...)
+		must(e, c.Close(e.Context()))
+	})
 }

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -16,7 +20,8 @@ import (
 )
 
 // A lease is renewed without limit, unless the server hangs. It ends at t0 + TTL - margin of its last
-// renewal, or at ValidFor, before the server frees the name. Answers that arrive later do not revive it.
+// renewal, or at ValidFor, before the server frees the name. Answers that arrive later do not revive it. The clock of its
+// Client is far ahead of the clocks of others.
 func TestFault04_47_WhenLeasesEnd(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for name, row := range map[string]struct {
@@ -67,6 +72,40 @@ func TestFault04_47_WhenLeasesEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lease is renewed at once when its Client notices that the slot of its name has moved, and no other lease is.
+func TestFault21_LeasesAreRenewedAfterAMove(t *testing.T) {
+	inBubble(t, func(e *env) {
+		var epoch atomic.Int64 // from 1 on, the lower half of the slots is at another address
+		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+			now := int(epoch.Load())
+			switch {
+			case cmd != "CLUSTER":
+				return false
+			case strings.EqualFold(args[0], "info"):
+				p.WriteBulk(fmt.Sprintf("cluster_state:ok\r\ncluster_current_epoch:%d\r\n", now))
+			default:
+				p.WriteLen(2)
+				for first, port := range map[int]int{0: 1 + now, 8192: 1} {
+					p.WriteLen(3)
+					p.WriteInt(first)
+					p.WriteInt(first + 8191)
+					p.WriteLen(2)
+					p.WriteBulk("127.0.0.1")
+					p.WriteInt(port)
+				}
+			}
+			return true
+		})
+		c := e.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: e.Direct().Dialer}), lockcore.Config{})
+		moves, stays := e.try(e.mutex(c, "orders", ttl(time.Hour))), e.try(e.mutex(c, "a", ttl(time.Hour))) // slots 105 and 15495
+		e.Pass(time.Minute)
+		epoch.Store(1)
+		call(lockcore.Locks(e.Context(), c, nil)).Must(e) // asks for the slots
+		e.WaitIdle()
+		equal(e, "how much longer the lease that has moved is valid", moves.Remaining()-stays.Remaining(), time.Minute)
+	})
 }
 
 // A bound context ends with the lease, with its parent, or by stop. Neither of these, nor the end of the context of
@@ -193,35 +232,6 @@ func TestFault53_Do(t *testing.T) {
 	})
 }
 
-// Work that is slow to stop keeps the lock until it has returned.
-func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
-	inBubble(t, func(e *env) {
-		c, other := e.Client("a"), e.Client("b")
-		ctx, cancel := context.WithCancel(e.Context())
-		cancelled, stopped := time.Duration(-1), time.Duration(-1)
-		done := make(chan error, 1)
-		go func() {
-			done <- c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context) error {
-				<-ctx.Done()
-				cancelled = e.Clock()
-				time.Sleep(45 * time.Second) // four TTLs
-				stopped = e.Clock()
-				return nil
-			})
-		}()
-		e.WaitIdle()
-		waiter := e.queued(e.mutex(other, "orders", lockcore.LeaseConfig{}))
-		cancel()
-		lease := waiter.granted()
-		must(e, <-done)
-		if cancelled < 0 || stopped != cancelled+45*time.Second {
-			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
-		}
-		equal(e, "when the next waiter got the lock", e.Clock(), stopped)
-		e.unlock(lease)
-	})
-}
-
 // A foreign attempt, a second call and a call after the end get different errors. None of them affects the holder.
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -336,4 +346,40 @@ func TestWait(t *testing.T) {
 			return ctx.Err()
 		}))
 	})
+}
+
+// The process is frozen after it has sent the request. The TTL may have passed when it reads the grant, which must
+// then be ignored.
+func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
+	for name, taken := range map[string]bool{"name still free": false, "name taken in the meantime": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleAllKinds(t, func(e *env) {
+				e.warmAll()
+				clock := testenv.NewClock()
+				opt, f := e.Link()
+				m := e.mutex(e.ClientOn(clock.Now, opt, lockcore.Config{}), "orders", ttl(10*time.Second))
+				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
+				p := e.going(m.TryLock)
+				e.WaitIdle()
+				if late.Fired() != 1 || e.stored("orders") == "" {
+					e.Fatal("the reply is not held back")
+				}
+				// Both clocks move by more than the TTL; no timer runs.
+				clock.Advance(11 * time.Second)
+				e.Bubble.StepClock(11 * time.Second)
+				if taken {
+					e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Second)))
+				}
+				late.Lift()
+				lease, err := p.wait()
+				if held, ok := errors.AsType[*lockcore.HeldError](err); taken && (!ok || held.Holder != "b" || held.TTL <= 0) {
+					e.Errorf("lease %v, error %v: want a HeldError with the content of the last answer", lease, err)
+				}
+				// The repeated acquire extended the lock, and validity counts from then.
+				if !taken && (err != nil || lease.Remaining() <= 0 || lease.Remaining() > e.pttl("orders")) {
+					e.Errorf("%v, or longer than the server's %v", err, e.pttl("orders"))
+				}
+			})
+		})
+	}
 }

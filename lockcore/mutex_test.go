@@ -12,51 +12,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		lease := e.try(e.mutex(a, "once", ttl(5*time.Second)))
-		waiter := e.queued(e.mutex(b, "once", ttl(5*time.Second)))
-		_ = e.queued(e.mutex(b, "once", ttl(5*time.Second))).quits()
-		e.Until("the quitter has left", func() bool { return e.queueLength("once") == 1 })
-		e.unlock(lease)
-		e.unlock(waiter.granted())
-		keys := call(e.Raw.Keys(e.Context(), "*").Result()).Must(e)
-		if len(keys) == 0 {
-			e.Fatal("no key at all: this test proves nothing")
-		}
-		for _, k := range keys {
-			if left := e.Raw.PTTL(e.Context(), k).Val(); left <= 0 || left > 7*24*time.Hour {
-				e.Errorf("%s ends in %v", k, left)
-			}
-		}
-	})
-}
-
-func TestPrefixesKeepClientsApart(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a := e.ClientWith(e.Direct(), lockcore.Config{Prefix: "team-a"})
-		b := e.ClientWith(e.Direct(), lockcore.Config{Prefix: "team-b"})
-		one := e.try(e.mutex(a, "orders", ttl(5*time.Second)))
-		two := e.try(e.mutex(b, "orders", ttl(5*time.Second)))
-		waiter := e.goLock(e.mutex(a, "orders", ttl(5*time.Second)))
-		e.Until("it is queued", func() bool { return e.Exists("team-a:{orders}:queue") })
-		e.unlock(two)
-		e.WaitIdle()
-		if waiter.over() {
-			e.Fatal("a release under one prefix served the queue of another")
-		}
-		e.unlock(one)
-		e.unlock(waiter.granted())
-		keys := e.Raw.Keys(e.Context(), "*").Val()
-		for _, k := range keys {
-			if !strings.HasPrefix(k, "team-a:{orders}:") && !strings.HasPrefix(k, "team-b:{orders}:") && !strings.HasPrefix(k, "probe:") {
-				e.Errorf("stray key %s", k)
-			}
-		}
-	})
-}
-
 // The table of common mistakes in docs/SAFETY.md names tests that exist.
 func TestMistakesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
@@ -109,60 +64,6 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 				e.unlock(lease)
 				last = lease
 			}
-		}
-	})
-}
-
-// The end of one lease, of any kind, does not affect the renewal of the others.
-func TestLeasesAreRenewedIndependently(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		cfg := ttl(3 * time.Second)
-		kept := e.try(e.mutex(c, "kept", cfg))
-		alike := e.try(e.mutex(c, "alike", cfg))
-		released := e.try(e.mutex(c, "released", cfg))
-		lost := e.try(e.mutex(c, "lost", cfg))
-		single := e.try(e.mutex(c, "single", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}))
-		e.unlock(released)
-		mustIs(e, released.Unlock(e.Context()), lockcore.ErrNotHeld) // closed twice
-		e.Raw.Del(e.Context(), e.key("lost", "lock"))
-		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
-		mustIs(e, e.ended(single), lockcore.ErrLeaseExpired)
-		e.Pass(2 * time.Second)
-		for _, l := range []*lockcore.Lease{kept, alike} {
-			if l.Context().Err() != nil || e.stored(l.Name()) == "" {
-				e.Errorf("%s ended with another's lease", l.Name())
-			}
-			e.unlock(l)
-		}
-	})
-}
-
-// Nothing depends on the time of day of a client, or on the agreement of two clients' clocks.
-func TestClocksOfClientsNeedNotAgree(t *testing.T) {
-	onBoth(t, func(e *env) {
-		var clients []*lockcore.Client
-		for _, ahead := range []time.Duration{0, -5 * time.Minute, 1000 * time.Hour} {
-			clock := testenv.NewClock()
-			clock.Advance(ahead)
-			clients = append(clients, e.ClientOn(clock.Now, e.Direct(), lockcore.Config{}))
-		}
-		cfg := ttl(3 * time.Second)
-		last := uint64(0)
-		for i, c := range clients {
-			lease := e.try(e.mutex(c, "orders", cfg))
-			for _, other := range clients {
-				e.refused(e.mutex(other, "orders", cfg))
-			}
-			waiter := e.queued(e.mutex(clients[(i+1)%len(clients)], "orders", cfg))
-			e.Pass(1300 * time.Millisecond) // a renewal
-			if lease.Context().Err() != nil || waiter.over() || lease.Token() <= last {
-				e.Errorf("client %d: context %v, token %d after %d", i, lease.Context().Err(), lease.Token(), last)
-			}
-			e.unlock(lease)
-			next := waiter.granted()
-			last = next.Token()
-			e.unlock(next)
 		}
 	})
 }

@@ -81,29 +81,6 @@ func (e *env) subscribes(c *lockcore.Client, name string) {
 	e.unlock(waiter.granted())
 }
 
-// The primary was killed, and no replica is promoted. A call tells the Client that the connection has ended. After it, a
-// Lock waits until its context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until a
-// replica is promoted.
-func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
-	onReplicated(t, func(r *replicated) {
-		c := r.client(lockcore.Config{Identity: "waiter"})
-		m := r.mutex(c, firstName, ttl(3*time.Second))
-		r.subscribes(c, firstName)
-		r.primary.Kill()
-		hasty, cancel := context.WithTimeout(r.Context(), 200*time.Millisecond)
-		defer cancel()
-		call(r.mutex(c, firstName, ttl(3*time.Second)).TryLock(hasty)).MustFail(r, context.DeadlineExceeded)
-		patient, cancel := context.WithTimeout(r.Context(), 800*time.Millisecond) // a cluster needs two seconds for a failover
-		defer cancel()
-		_, err := m.Lock(patient)
-		mustIs(r, err, context.DeadlineExceeded, lockcore.ErrNotAcquired)
-		mustNotBe(r, err, lockcore.ErrUnknown)
-		waiter := r.goLock(m)
-		r.promoted()
-		r.unlock(waiter.granted())
-	})
-}
-
 // outlives reports whether a lease outlives an outage that begins at the given time.
 func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, lasts time.Duration) (yes bool) {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,39 +60,6 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 	})
 }
 
-// A message calls a process by an attempt that no longer waits. The other attempts of the name then look, and none of
-// another name.
-// Caught mutant: such a call is ignored.
-func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		b, f := e.Linked("b")
-		cfg := ttl(10 * time.Minute)
-		e.try(e.mutex(e.Client("a"), "orders", cfg))
-		e.try(e.mutex(e.Client("a"), "other", cfg))
-		e.queued(e.mutex(b, "other", cfg))
-		e.queued(e.mutex(b, "orders", cfg))
-		e.queued(e.mutex(b, "orders", cfg))
-		quitter := e.queued(e.mutex(b, "orders", cfg))
-		left := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), -1, -1).Val()[0]
-		_ = quitter.quits()
-		e.WaitIdle()
-		acquire, looks := e.script("mutex_acquire"), atomic.Int64{}
-		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: func(cmd []string) bool {
-			if acquire(cmd) {
-				looks.Add(1)
-			}
-			return false
-		}})
-		must(e, err)
-		for name, want := range map[string]int64{"orders": 2, "neither": 0} {
-			looks.Store(0)
-			must(e, e.Raw.Publish(e.Context(), e.Channel("orders", "ch:"+b.Process()), "l "+e.key(name, "lock")+" "+left).Err())
-			e.Pass(time.Second)
-			equal(e, "looks after a call for "+name, looks.Load(), want)
-		}
-	})
-}
-
 // Messages are hints: forged messages, floods and garbage change only the number of looks.
 func TestFault41_ForgedMessages(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -127,51 +93,6 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		e.unlock(lease)
 		e.unlock(waiter.granted())
 	})
-}
-
-// A foreign tool has deleted some keys of a lock, or the first waiter. A try acquires a lock of which nothing is
-// left. Otherwise its error names one of the holders or waiters, with the time until the lock ends, and no foreign
-// client.
-func TestTryAfterPartsWereDeleted(t *testing.T) {
-	t.Parallel()
-	const lock, queue, seen, head = 1, 2, 4, 8
-	for _, kind := range kinds {
-		for gone := range 16 {
-			t.Run(fmt.Sprintf("%s/%04b", kind, gone), func(t *testing.T) {
-				inBubble(t, func(e *env) {
-					e.use(kind)
-					cfg := ttl(20 * time.Second)
-					for i, client := range []string{"a", "b", "c"} {
-						m := e.mutex(e.Client(client), "orders", cfg)
-						if i == 0 {
-							e.try(m)
-						} else {
-							e.queued(m)
-						}
-					}
-					for part, bit := range map[string]int{"lock": lock, "queue": queue, "seen": seen} {
-						if gone&bit != 0 {
-							must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())
-						}
-					}
-					if gone&head != 0 {
-						must(e, e.Raw.ZRemRangeByRank(e.Context(), e.key("orders", "queue"), 0, 0).Err())
-					}
-					m, holder := e.mutex(e.Client("d"), "orders", cfg), "a"
-					switch {
-					case gone&lock != 0 && gone&(queue|seen) != 0:
-						e.unlock(e.try(m))
-						return
-					case gone&lock != 0:
-						holder = map[bool]string{false: "b", true: "c"}[gone&head != 0]
-					}
-					if held := e.refused(m); held.Holder != holder || held.TTL <= 0 {
-						e.Errorf("it is said to be held by %q for %v, want %q", held.Holder, held.TTL, holder)
-					}
-				})
-			})
-		}
-	}
 }
 
 // A wait ends with its context. It leaves the queue, and its place costs no time. Its error has the cause, and names

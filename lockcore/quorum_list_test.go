@@ -17,69 +17,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The list of servers changes as docs/OPERATIONS.md says: a server is replaced, and then two are added. Clients with
-// the earlier list lose their leases before one with the new list acquires the lock, and acquire nothing more.
-// Tokens grow.
-func TestQuorumChangesItsList(t *testing.T) {
-	onServers(t, 6, func(e *quorumEnv) {
-		old := e.clientOfSome(1, []int{0, 1, 2})
-		last := e.lock(e.mutex(old, "orders"))
-		for _, next := range []struct {
-			name string
-			list int
-			of   []int
-		}{
-			{"server 2 is replaced", 2, []int{0, 1, 3}},
-			{"two are added", 3, []int{0, 1, 3, 4, 5}},
-		} {
-			c := e.clientOfSome(next.list, next.of)
-			got := make(chan *lockcore.Lease, 1)
-			valid := make(chan bool, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(e.Context(), patience)
-				defer cancel()
-				l, err := e.mutex(c, "orders").Lock(ctx)
-				valid <- last.Remaining() > 0
-				if err != nil {
-					e.Errorf("%s: %v", next.name, err)
-				}
-				got <- l
-			}()
-			<-last.Context().Done()
-			lease := <-got
-			if <-valid {
-				e.Errorf("%s: both leases are valid", next.name)
-			}
-			if lease == nil {
-				return
-			}
-			tokensGrow(e, last, lease)
-			call(e.mutex(old, "other").TryLock(e.Context())).MustFail(e, lockcore.ErrNoQuorum)
-			for _, i := range next.of {
-				view := e.view(c, i, next.of)
-				if !view.Member || view.List != next.list {
-					e.Errorf("%s: server %d is %+v", next.name, i, view)
-				}
-			}
-			old, last = c, lease
-		}
-		e.unlock(last)
-	})
-}
-
-// view returns what Inspect shows of a server.
-func (e *quorumEnv) view(c *lockcore.Client, server int, of []int) lockcore.ServerView {
-	e.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		seen := call(c.Inspect(e.Context(), "orders")).Must(e)
-		for n, i := range of {
-			if i == server && (seen.Servers[n].Member || time.Now().After(deadline)) {
-				return seen.Servers[n]
-			}
-		}
-	}
-}
-
 // Clients have different servers under one number, as somebody has replaced servers and has not increased it. There
 // is never more than one holder. If less than half was replaced, the clients with the new servers use the others, and
 // let none in. Otherwise they are refused. With a greater number, the new servers are let in if they are less than half.
@@ -124,7 +61,9 @@ func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 						held = follows(by, held)
 						time.Sleep(2 * e.maxTTL)
 						must(e, context.Cause(held.Context()))
-						e.unlock(held)
+						if by == next {
+							e.unlock(held)
+						}
 					}
 					for _, i := range c.next {
 						equal(e, fmt.Sprintf("server %d has a list", i), e.list(i) != "", slices.Contains(c.former, i))
@@ -153,29 +92,6 @@ func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 // list returns the name of the list that a server has.
 func (e *quorumEnv) list(i int) string {
 	return e.raw(i).HGet(e.Context(), quorumMarkerKey, "list").Val()
-}
-
-// A server has lost its data, and all clients have restarted. None of them knows that it is the member of before, and
-// not a mistake in its own servers. They use the others until they all have a greater number.
-func TestFault136_AServerThatNoClientKnows(t *testing.T) {
-	onServers(t, 3, func(e *quorumEnv) {
-		e.form()
-		e.crash(2)
-		e.restart(2)
-		var log testenv.Log
-		c := e.clientWith(lockcore.QuorumConfig{Config: lockcore.Config{Logger: log.Logger()}})
-		l := e.lock(e.mutex(c, "orders"))
-		time.Sleep(2 * e.maxTTL)
-		must(e, context.Cause(l.Context()))
-		equal(e, "the list of the server", e.list(2), "")
-		log.Lines(e, 1, "server of the quorum is not used")
-		e.unlock(l)
-		later := e.clientOfSome(2, []int{0, 1, 2})
-		e.unlock(e.lock(e.mutex(later, "orders")))
-		if view := e.view(later, 2, []int{0, 1, 2}); !view.Member || view.List != 2 {
-			e.Errorf("with a greater number, the server is %+v", view)
-		}
-	})
 }
 
 // Inspect changes nothing, at empty servers and beside a quorum.

@@ -1,13 +1,10 @@
 package lockcore_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
@@ -29,37 +26,6 @@ func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServe
 		e.Until("the replica is in sync", e.answers)
 		test(e, replica)
 	}, "repl-diskless-sync-delay 0")
-}
-
-// While the replica answers, locks with MinReplicas work like others. The replica has each grant when it is
-// returned, also that of a waiter.
-func TestMinReplicas(t *testing.T) {
-	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
-		follower := redis.NewClient(testenv.Options(replica.Addr()))
-		defer follower.Close()
-		reg := prometheus.NewRegistry()
-		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, MinReplicas: 1})
-		const long = 6 * time.Second
-		holder := e.try(e.mutex(c, "orders", ttl(long)))
-		// Another connection makes the scripts unknown. They are sent again, and WAIT with them.
-		must(e, e.Raw.ScriptFlush(e.Context()).Err())
-		for range 20 {
-			waiter := e.queued(e.mutex(c, "orders", ttl(long)))
-			e.unlock(holder)
-			holder = waiter.granted()
-			if left := follower.PTTL(e.Context(), e.key("orders", "lock")).Val(); left <= 0 {
-				e.Fatalf("the replica does not have the grant: PTTL %v", left)
-			}
-		}
-		e.Until("it is renewed twice", func() bool { return metric(e, reg, "noonlock_renewals_total", "outcome", "renewed") >= 2 })
-		must(e, holder.Context().Err())
-		e.unlock(holder)
-		_, err := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{MinReplicas: 2}), "orders", ttl(long)).TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrNotReplicated, lockcore.ErrNotAcquired)
-		if want := "1 of 2 replicas acknowledged the write in time"; !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
-	})
 }
 
 // Without the replica, a grant is given back: TryLock and Lock return ErrNotReplicated, for a grant of a holder that

@@ -14,7 +14,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -40,21 +39,6 @@ func mutexRights(t testing.TB) []string {
 func ownedRights(t testing.TB) []string {
 	t.Helper()
 	return testenv.Rights(t, lock.OwnedNeeds(), false)
-}
-
-// The documented rights are commands of the scripts.
-func TestRightsAreThoseOfTheScripts(t *testing.T) {
-	t.Parallel()
-	l := wire.NewLoader(lockcore.ScriptFiles())
-	for text, script := range map[string]string{"LockDelay needs": "lock_history", "Inspect and": "lock_inspect", "ForceRelease needs": "lock_force"} {
-		commands := append(l.Script(script).Commands(), "EVALSHA", "EVAL")
-		must(t, l.Err())
-		for _, rule := range documented(t, text) {
-			if right, is := strings.CutPrefix(rule, "+"); is && !slices.Contains(commands, strings.ToUpper(right)) {
-				t.Errorf("%s %s, which is not used", text, rule)
-			}
-		}
-	}
 }
 
 // A user with exactly the documented rights can do everything. HELLO and AUTH cannot be denied. Without the right to
@@ -125,6 +109,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	e.unlock(e.try(m))
 	m = call(e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.lock(m))
+	e.usesAll(documented(t, "LockDelay needs"))
 	for _, l := range e.Raw.ACLLog(e.Context(), 100).Val() {
 		if l.Username != "lister" || l.Object != "cluster|info" { // without which Locks trusts the server
 			t.Errorf("refused: %s of %s", l.Object, l.Username)

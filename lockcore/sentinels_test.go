@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testing/servers"
-	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -361,52 +358,83 @@ func TestSentinelsAreAskedOnOneConnection(t *testing.T) {
 	}
 }
 
-// Nothing is written to standard error, which is a file, when all servers and all Sentinels are lost.
-func TestFault64_NothingIsWritten(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	for name, start := range map[string]func(t *testing.T) (e *env, all []*servers.RedisServer, url string){
-		"a client": func(t *testing.T) (*env, []*servers.RedisServer, string) {
-			t.Helper()
-			e := realEnv(t)
-			return e, []*servers.RedisServer{e.Real}, e.Real.Addr()
-		},
-		"one server": func(t *testing.T) (*env, []*servers.RedisServer, string) {
-			t.Helper()
-			e := realEnv(t)
-			return e, []*servers.RedisServer{e.Real}, "redis://" + e.Real.Addr()
-		},
-		"Sentinel": func(t *testing.T) (*env, []*servers.RedisServer, string) {
-			t.Helper()
-			w := sentinelEnv(t)
-			return w.env, append(append(w.sentinels, w.replicas...), w.primary), "redis+sentinel://" + strings.Join(w.options("").Addrs, ",") + "?master=" + watchedName
-		},
-		"cluster": func(t *testing.T) (*env, []*servers.RedisServer, string) {
-			t.Helper()
-			s := clusterEnv(t, 3)
-			return s.env, append(s.Primaries, s.Replicas...), "redis+cluster://" + strings.Join(s.Addrs(), ",")
-		},
-	} {
+// replicates copies the lock and its token counter to the next primary.
+func (c *council) replicates(name string) {
+	c.Helper()
+	from, to := c.servers[before].Client(), c.servers[after].Client()
+	for _, part := range []string{"lock", "fence"} {
+		value := call(from.Get(c.Context(), c.key(name, part)).Result()).Must(c)
+		must(c, to.Set(c.Context(), c.key(name, part), value, from.PTTL(c.Context(), c.key(name, part)).Val()).Err())
+	}
+}
+
+// The Sentinels name another primary, while the old one accepts writes on all connections. A second later, the
+// Client uses the new one only. It renews its leases there at once: those that the new primary has live on, and the
+// others end. Its waiters queue there.
+func TestFault17_18_ClassD_PrimaryThatStillWorksIsLeft(t *testing.T) {
+	inCouncil(t, func(c *council) {
+		kept := c.try(c.mutex(c.c, "kept", ttl(20*time.Second)))
+		c.replicates("kept")
+		lost := c.try(c.mutex(c.c, "lost", ttl(20*time.Second)))
+		other := c.clientOf(redis.NewClient(c.servers[after].Options()), lockcore.Config{Identity: "b"})
+		c.try(c.mutex(c.clientOf(redis.NewClient(c.servers[before].Options()), lockcore.Config{Identity: "b"}), "orders", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}))
+		holder := c.try(c.mutex(other, "orders", ttl(30*time.Second)))
+		waiter := c.queued(c.mutex(c.c, "orders", ttl(20*time.Second)))
+		time.Sleep(2500 * time.Millisecond)
+		// Two leases of a lock are valid until the Client leaves the old primary, and the new token is greater.
+		tokensGrow(c, lost, c.try(c.mutex(other, "lost", ttl(20*time.Second))))
+		must(c, lost.Context().Err())
+		var requests atomic.Int64
+		c.servers[before].Server().Server().SetPreHook(func(*server.Peer, string, ...string) bool {
+			requests.Add(1)
+			return false
+		})
+		c.says(2, after, 0, 1, 2)
+		time.Sleep(time.Second + 100*time.Millisecond)
+		requests.Store(0)
+		mustIs(c, context.Cause(lost.Context()), lockcore.ErrLeaseLost)
+		must(c, kept.Context().Err())
+		if left := c.servers[after].Client().PTTL(c.Context(), c.key("kept", "lock")).Val(); left < 18500*time.Millisecond {
+			c.Errorf("the new primary keeps the lease for %v", left)
+		}
+		c.unlock(holder)
+		time.Sleep(100 * time.Millisecond)
+		if !waiter.over() {
+			c.Error("the waiter is not notified at the new primary")
+		}
+		c.unlock(waiter.granted())
+		c.unlock(kept)
+		time.Sleep(time.Minute)
+		if requests := requests.Load(); requests > 0 {
+			c.Errorf("the old primary got %d requests", requests)
+		}
+	})
+}
+
+// The old primary grants a lock that another client holds at the new one. Its answer is under way when the Sentinels
+// name another primary, or they do so while the Client is idle and its connections stay. The grant does not count.
+func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
+	for name, inFlight := range map[string]bool{"in flight": true, "idle": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e, all, url := start(t)
-			var err error
-			e.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
-			must(t, err)
-			defer e.stderr.Close()
-			a := e.startActor("a", url)
-			a.ask("lock orders 2000").number("locked")
-			for _, s := range all {
-				s.Kill()
-			}
-			e.Until("the lease has ended", func() bool { return a.ask("check").text == "ended" })
-			if got := a.ask("try other 2000"); got.text != "error" {
-				t.Errorf("a lock was acquired without a server: %+v", got)
-			}
-			written := call(os.ReadFile(e.stderr.Name())).Must(t)
-			if len(written) > 0 {
-				t.Errorf("standard error: %.500s", written)
-			}
+			inCouncil(t, func(c *council) {
+				c.unlock(c.try(c.mutex(c.c, "warm", ttl(20*time.Second))))
+				time.Sleep(30 * time.Second)
+				holder := c.try(c.mutex(c.clientOf(redis.NewClient(c.servers[after].Options()), lockcore.Config{Identity: "b"}), "orders", ttl(20*time.Second)))
+				if inFlight {
+					c.servers[before].Hang()
+				} else {
+					c.says(2, after, 0, 1, 2)
+				}
+				attempt := c.going(c.mutex(c.c, "orders", ttl(20*time.Second)).TryLock)
+				if inFlight {
+					time.Sleep(100 * time.Millisecond)
+					c.says(2, after, 0, 1, 2)
+					time.Sleep(2 * time.Second)
+					c.servers[before].Unhang()
+				}
+				call(attempt.wait()).MustFail(c, lockcore.ErrNotAcquired)
+				must(c, holder.Context().Err())
+			})
 		})
 	}
 }

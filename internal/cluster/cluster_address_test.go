@@ -16,6 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -30,6 +31,7 @@ type pair struct {
 
 	mu      sync.Mutex
 	says    map[string]string // refusals of requests after the move, by address
+	begin   int               // first slot of the first node
 	always  bool              // the new machine refuses requests, too
 	moved   bool
 	old     map[*server.Peer]bool
@@ -121,16 +123,19 @@ func (p *pair) answer(addr string, c *server.Peer, cmd string, args []string) bo
 	case cmd == "HELLO":
 		return false
 	case cmd == "CLUSTER" && strings.EqualFold(args[0], "info"):
-		c.WriteBulk("cluster_state:ok\r\ncluster_current_epoch:2\r\n")
+		c.WriteBulk(fmt.Sprintf("cluster_state:ok\r\ncluster_current_epoch:%d\r\n", 2+p.begin))
 	case cmd == "CLUSTER":
-		c.WriteLen(2)
-		for i, r := range [][2]int{{0, 8191}, {8192, 16383}} {
+		const middle = 8192
+		ranges := [][3]int{{0, p.begin - 1, 2}, {p.begin, middle - 1, 1}, {middle, 16383, 2}} // first and last slot, node
+		ranges = slices.DeleteFunc(ranges, func(r [3]int) bool { return r[0] > r[1] })
+		c.WriteLen(len(ranges))
+		for _, r := range ranges {
 			c.WriteLen(3)
 			c.WriteInt(r[0])
 			c.WriteInt(r[1])
 			c.WriteLen(2)
-			c.WriteBulk(fmt.Sprint("10.0.0.", i+1))
-			c.WriteInt(i + 1)
+			c.WriteBulk(fmt.Sprint("10.0.0.", r[2]))
+			c.WriteInt(r[2])
 		}
 	case p.says[addr] != "" && (p.always || p.old[c] || addr == second):
 		p.refused++
@@ -299,5 +304,46 @@ func TestSubscriptionToAName(t *testing.T) {
 		three()
 		time.Sleep(within)
 		subscribed("without a waiter", false)
+	})
+}
+
+// A primary is frozen with a request, and its slot gets another primary meanwhile. The former one
+// resumes and answers. The answer does not count, as the new primary does not know of it. A node that has no
+// slots any more has no connections.
+func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		set := func() (any, error) {
+			return p.Send(t.Context(), "orders", wire.Command("set", "{orders}:key", 1), 3*time.Second)
+		}
+		// moveSlots moves the slots below one to the second node. A refusal makes the Wire ask for the slots again.
+		moveSlots := func(below int) {
+			t.Helper()
+			p.move(map[string]string{second: "CLUSTERDOWN The cluster is down"}, false)
+			p.mu.Lock()
+			p.begin = below
+			p.mu.Unlock()
+			if _, err := p.Send(t.Context(), "a", wire.Command("get", "{a}:key"), time.Second); !wire.HasCode(err, "CLUSTERDOWN") {
+				t.Errorf("GET: %v", err)
+			}
+			p.move(nil, false)
+			time.Sleep(time.Second)
+		}
+		p.nodes[first].Hang()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := set()
+			ended <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		moveSlots(200)
+		p.nodes[first].Unhang()
+		if err := <-ended; !errors.Is(err, wire.ErrUnknown) || !errors.Is(err, cluster.ErrFormerServer) {
+			t.Errorf("the answer of the former primary: %v", err)
+		}
+		if answer, err := set(); err != nil || answer != "OK" || !p.nodes[second].Server().Exists("{orders}:key") {
+			t.Errorf("at the new primary: %v, %v", answer, err)
+		}
+		moveSlots(8192)
+		testenv.Equal(t, "connections to the node without slots", p.nodes[first].Server().CurrentConnectionCount(), 0)
 	})
 }

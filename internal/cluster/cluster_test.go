@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func connectClusterOf(t *testing.T, opt *redis.Options, failed func(wire.Request
 }
 
 // A script that deletes a key and writes it again does not run while the slot of the key
-// moves: the node would refuse the second command, after the first was applied.
+// moves: the node would refuse the second command, after the first was applied. A renewal runs where the key is.
 func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	c := servers.Cluster(t, 2, 0)
@@ -55,6 +56,8 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 		}
 		return err
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	testenv.Must(t, send("first"))
 	from, to := redis.NewClient(&redis.Options{Addr: c.Primaries[0].Addr()}), redis.NewClient(&redis.Options{Addr: c.Primaries[1].Addr()})
 	defer from.Close()
@@ -74,6 +77,10 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 		err := send("second")
 		if v := wire.VerdictOf(err); !v.Retry || v.Operator {
 			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
+		}
+		// At the target, the key has moved before its slot (ASK).
+		if a := w.Renewals(name).Send(ctx, []wire.Request{wire.Command("get", key)})[0]; a.Err != nil || a.Value != "first" {
+			t.Errorf("%s: the renewal is answered %v, %v", where, a.Value, a.Err)
 		}
 		host, port, _ := net.SplitHostPort(c.Primaries[1].Addr())
 		do(from, "migrate", host, port, key, 0, 10000)

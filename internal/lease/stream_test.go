@@ -120,9 +120,9 @@ func TestLeaseMovesBetweenStreams(t *testing.T) {
 	}
 }
 
-// If all leases have moved, each is renewed at once. So is one whose grant or renewal was under
+// Each lease that has moved is renewed at once, and no other. So is one whose grant or renewal was under
 // way during the call of RenewMoved, and one that began before it and is added later.
-func TestRenewAll(t *testing.T) {
+func TestRenewMoved(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		renewed := func(what string, want int) {
 			t.Helper()
@@ -138,11 +138,15 @@ func TestRenewAll(t *testing.T) {
 				t.Errorf("%s: %d renewals, want %d", what, got, want)
 			}
 		}
+		began := c.Now()
+		long := lease.Times{Valid: time.Hour, Renew: 20 * time.Minute, Retry: time.Second, Try: time.Second}
+		stays := begin(t, k, began, &long, make(holder, 1))
+		moved := func(l *lease.Lease) bool { return l != stays }
 		waiting := begin(t, k, c.Now(), &times, make(holder, 1))
 		time.Sleep(100 * time.Millisecond)
 		granted := c.Now()
 		time.Sleep(100 * time.Millisecond)
-		k.RenewMoved(func(*lease.Lease) bool { return true })
+		k.RenewMoved(moved)
 		renewed("one waits", 1)
 		late := begin(t, k, granted, &times, make(holder, 1))
 		renewed("one was granted before", 1)
@@ -151,7 +155,7 @@ func TestRenewAll(t *testing.T) {
 		n.first.set(func(context.Context, sent) (bool, bool) { time.Sleep(200 * time.Millisecond); return true, true })
 		time.Sleep(time.Second)
 		renewed("the renewals are under way", 2)
-		k.RenewMoved(func(*lease.Lease) bool { return true })
+		k.RenewMoved(moved)
 		n.first.set(nil)
 		time.Sleep(300 * time.Millisecond)
 		renewed("they were answered", 2)
@@ -161,6 +165,8 @@ func TestRenewAll(t *testing.T) {
 		if waiting.Err() != nil || late.Err() != nil {
 			t.Errorf("%v, %v", waiting.Err(), late.Err())
 		}
+		testenv.Equal(t, "what the lease that has not moved has left", stays.Remaining(), time.Hour-(c.Now()-began))
+		stays.End(errLost)
 		waiting.End(errLost)
 		late.End(errLost)
 		time.Sleep(10 * time.Second)
@@ -196,7 +202,7 @@ func TestEndsComeBeforeRenewals(t *testing.T) {
 
 // A lease is renewed in time although a lease with a longer TTL, on the same stream, is
 // due first and can wait longer for its answer.
-func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
+func TestFault66_LongLeaseDoesNotDelayAShortOne(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 10 * time.Second}
 		l := begin(t, k, c.Now()-long.Renew-50*time.Millisecond, &long, make(holder, 1)) // due in the past
@@ -215,39 +221,5 @@ func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 		for _, l := range []*lease.Lease{l, another, short} {
 			l.End(errLost)
 		}
-	})
-}
-
-// A lease that has moved is renewed on its new Stream at once, also while a renewal is under way. The others are not.
-func TestRenewMoved(t *testing.T) {
-	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
-		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 3 * time.Second}
-		second, holders := n.other(), []holder{make(holder, 1), make(holder, 1)}
-		moves, stays := begin(t, k, c.Now(), &long, holders[0]), begin(t, k, c.Now(), &long, holders[1])
-		move := func() {
-			n.place(holders[0], second)
-			k.RenewMoved(func(l *lease.Lease) bool { return l == moves })
-			synctest.Wait()
-		}
-		left := func(want, others time.Duration) {
-			t.Helper()
-			synctest.Wait()
-			testenv.Equal(t, "what the lease that has moved has left", moves.Remaining(), want)
-			testenv.Equal(t, "what the other one has left", stays.Remaining(), others)
-		}
-		time.Sleep(10 * time.Second)
-		move()
-		left(time.Minute, 50*time.Second)
-		if n.first.count() != 0 || second.count() != 1 {
-			t.Errorf("%d and %d batches", n.first.count(), second.count())
-		}
-		second.set(func(context.Context, sent) (bool, bool) { time.Sleep(time.Second); return true, true })
-		move()
-		time.Sleep(100 * time.Millisecond)
-		move()
-		time.Sleep(2 * time.Second)
-		left(58*time.Second, 47900*time.Millisecond)
-		moves.End(errLost)
-		stays.End(errLost)
 	})
 }

@@ -253,6 +253,7 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 	const readOnly = "READONLY You can't write against a read only replica."
 	for refusal, want := range map[string]int64{
 		"OOM command not allowed": 0, readOnly: 100, "NOREPLICAS Not enough good replicas to write.": 8,
+		"MOVED 105 10.0.0.2:1": 100, // from a replica of a cluster of one shard
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -" + readOnly: 100,
 	} {
 		t.Run(refusal, func(t *testing.T) {
@@ -260,7 +261,7 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 				pings(t, e.Renewals(""))
 				e.redis.Server().SetError(refusal)
 				for range 100 { // in 5 s
-					if err := batch(t, e.Renewals(""), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; !wire.HasCode(err, "OOM", "READONLY", "NOREPLICAS") {
+					if err := batch(t, e.Renewals(""), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; !wire.HasCode(err, "OOM", "READONLY", "NOREPLICAS", "MOVED") {
 						t.Errorf("INCR: %v", err)
 					}
 					e.redis.Server().SetError("")

@@ -118,7 +118,7 @@ func TestSubscriptionIsRestored(t *testing.T) {
 }
 
 // If a subscription carries no messages, its connection is replaced until a self-test succeeds.
-func TestDeafSubscriptionIsReplaced(t *testing.T) {
+func TestFault73_DeafSubscriptionIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		deaf := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})

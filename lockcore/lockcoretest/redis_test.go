@@ -43,25 +43,6 @@ func client(t *testing.T, opt *redis.Options) *redis.Client {
 	return c
 }
 
-func TestRedisFollowsTheBubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := lockcoretest.NewRedis(t).Client()
-		script := redis.NewScript(`return redis.call('TIME')[1]`)
-		seconds := func() int64 {
-			return testenv.Call(script.Run(t.Context(), c, nil).Int64()).Must(t)
-		}
-		set(t, c, "k", "v", 10*time.Second)
-		before, first := c.Time(t.Context()).Val(), seconds()
-		time.Sleep(10*time.Second - time.Millisecond)
-		testenv.Equal(t, "the key 1 ms before it expires", get(t, c, "k"), "v")
-		time.Sleep(time.Millisecond)
-		testenv.Equal(t, "the key when it expires", get(t, c, "k"), "")
-		if got := c.Time(t.Context()).Val().Sub(before); got != 10*time.Second || seconds()-first != 10 {
-			t.Errorf("TIME moved by %v, and by %d s in a script, want 10s", got, seconds()-first)
-		}
-	})
-}
-
 func TestStepClock(t *testing.T) {
 	for step, left := range map[time.Duration]time.Duration{ // of a TTL of 10 s, 5 s after SET with a step after 1 s
 		0: 5 * time.Second, 3 * time.Second: 2 * time.Second, time.Minute: 0, -time.Hour: time.Hour + 5*time.Second,
@@ -125,24 +106,4 @@ func TestRestart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A hung server executes what it got when it continues, although the client has timed out.
-func TestHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, c := start(t)
-		r.Hang()
-		begin := time.Now()
-		for range 2 { // on the first connection, and in the handshake of a new one
-			if err := c.Incr(t.Context(), "n").Err(); err == nil || value(r, "n") != "" {
-				t.Errorf("INCR on a hung server: %v, n is %q", err, value(r, "n"))
-			}
-		}
-		if took := time.Since(begin); took < 2*time.Second {
-			t.Errorf("two timeouts of a second took %v", took)
-		}
-		r.Unhang()
-		synctest.Wait()
-		testenv.Equal(t, "n after Unhang", get(t, c, "n"), "1")
-	})
 }
