@@ -28,7 +28,7 @@ func Cluster(tb testing.TB, primaries, replicas int, opts ...string) *RedisClust
 	tb.Helper()
 	all := make([]*RedisServer, primaries+replicas)
 	for i := range all {
-		all[i] = ClusterNode(tb, opts...)
+		all[i] = Redis(tb, slices.Concat(clusterNode, opts)...)
 	}
 	return joinCluster(tb, all, primaries)
 }
@@ -46,14 +46,14 @@ func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster
 		c.text(s, "cluster", "addslotsrange", slots*i/primaries, slots*(i+1)/primaries-1)
 	}
 	for _, s := range all[1:] {
-		c.Meet(s)
+		c.meet(s)
 	}
 	for i, s := range c.Replicas {
 		primaryID := c.text(c.Primaries[i%primaries], "cluster", "myid")
 		c.until(s, "the replica knows its primary", func() error {
 			_, err := c.ask(s, "cluster", "replicate", primaryID)
 			if err != nil {
-				c.Meet(s) // on a busy machine, a handshake may have timed out
+				c.meet(s) // on a busy machine, a handshake may have timed out
 			}
 			return err
 		})
@@ -64,19 +64,13 @@ func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster
 	return c
 }
 
-// ClusterNode starts a node that is not in a cluster yet.
-func ClusterNode(tb testing.TB, opts ...string) *RedisServer {
-	tb.Helper()
-	return Redis(tb, slices.Concat(clusterNode, opts)...)
-}
-
 var clusterNode = []string{
 	"cluster-enabled yes", "cluster-node-timeout 1000", "cluster-allow-replica-migration no",
 	"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
 }
 
-// Meet adds a node.
-func (c *RedisCluster) Meet(s *RedisServer) {
+// meet adds a node.
+func (c *RedisCluster) meet(s *RedisServer) {
 	c.tb.Helper()
 	c.text(c.Primaries[0], "cluster", "meet", "127.0.0.1", strconv.Itoa(s.port))
 }

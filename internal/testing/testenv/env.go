@@ -6,8 +6,6 @@ package testenv
 import (
 	"fmt"
 	"os"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,19 +31,6 @@ func Size(day, night int) int {
 // Nightly reports whether `make nightly` runs the tests. It sets NOONLOCK_NIGHTLY.
 func Nightly() bool { return os.Getenv("NOONLOCK_NIGHTLY") != "" }
 
-// OnTopologies skips a test in `make test`. It is for tests of failovers, which take longer than 20 s because a
-// Sentinel waits for so long.
-func OnTopologies(t *testing.T) {
-	t.Helper()
-	if !onTopologies() && !Nightly() {
-		t.Skip("a failover takes half a minute: .ci/run runs it")
-	}
-	needTopologies.Store(t.Name(), nil)
-}
-
-// needTopologies contains the names of the tests that called OnTopologies.
-var needTopologies sync.Map
-
 // An Env is a test together with the server that it runs on.
 type Env struct {
 	*testing.T
@@ -63,12 +48,11 @@ type Env struct {
 // onTopologies reports whether OnBoth runs tests in a cluster and behind a Sentinel instead of on one server.
 func onTopologies() bool { return os.Getenv("NOONLOCK_TOPOLOGIES") != "" }
 
-// skipOnTopologies skips a test on one server if onTopologies is true, unless the test called OnTopologies.
+// skipOnTopologies skips a test on one server if onTopologies is true.
 // scripts/test-summary.awk matches the text of the skip.
 func skipOnTopologies(t *testing.T) {
 	t.Helper()
-	name, _, _ := strings.Cut(t.Name(), "/")
-	if _, ok := needTopologies.Load(name); onTopologies() && !ok {
+	if onTopologies() {
 		t.Skip("make test runs it")
 	}
 }
