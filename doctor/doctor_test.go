@@ -39,14 +39,9 @@ type patient struct {
 	*doctor.Report
 }
 
-func examine(t testing.TB, cfg doctor.Config, clients ...redis.UniversalClient) *patient {
+func examine(t testing.TB, cfg doctor.Config, servers ...*redis.UniversalOptions) *patient {
 	t.Helper()
-	var servers []*redis.UniversalOptions
-	for _, c := range clients {
-		servers = append(servers, of(c))
-	}
-	r, err := doctor.Examine(t.Context(), servers, cfg)
-	testenv.Must(t, err)
+	r := testenv.Call(doctor.Examine(t.Context(), servers, cfg)).Must(t)
 	for _, c := range r.Checks {
 		if c.Rule == "" || c.Found == "" || strings.Contains(c.Found, "%!") {
 			t.Errorf("incomplete: %+v", c)
@@ -55,16 +50,17 @@ func examine(t testing.TB, cfg doctor.Config, clients ...redis.UniversalClient) 
 	return &patient{t, r}
 }
 
-// of returns options that lead to the servers of a client.
-func of(rdb redis.UniversalClient) *redis.UniversalOptions {
-	switch c := rdb.(type) {
-	case *redis.ClusterClient:
-		return &redis.UniversalOptions{Addrs: c.Options().Addrs, IsClusterMode: true}
-	case *redis.Client:
-		o := c.Options()
-		return &redis.UniversalOptions{Addrs: []string{o.Addr}, Dialer: o.Dialer, Username: o.Username, Password: o.Password}
-	}
-	panic("not a server")
+// at returns options for a client of a server.
+func at(s *servers.RedisServer) *redis.UniversalOptions { return with(testenv.Options(s.Addr())) }
+
+// with returns options for a client with the options of another one.
+func with(o *redis.Options) *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: []string{o.Addr}, Dialer: o.Dialer, Username: o.Username, Password: o.Password}
+}
+
+// nodes returns options for a client of a cluster.
+func nodes(addrs []string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: addrs, IsClusterMode: true}
 }
 
 // has asserts that a check has a verdict, with these texts.
@@ -83,16 +79,12 @@ func (p *patient) has(check string, verdict doctor.Verdict, texts ...string) {
 	p.Errorf("%s: want %s with %q, got %q", check, verdict, texts, all)
 }
 
-func client(t testing.TB, opt *redis.Options) *redis.Client {
+// raw returns a client that bypasses the doctor.
+func raw(t testing.TB, s *servers.RedisServer) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(opt)
+	c := redis.NewClient(testenv.Options(s.Addr()))
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func at(t testing.TB, s *servers.RedisServer) *redis.Client {
-	t.Helper()
-	return client(t, testenv.Options(s.Addr()))
 }
 
 func set(t testing.TB, rdb redis.UniversalClient, parameter, value string) {
@@ -106,31 +98,16 @@ func TestAGoodServer(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t, "appendonly yes", "appendfsync always")
 	c := e.Client("a")
-	m, err := c.Mutex("orders", testenv.TTL(time.Hour))
-	testenv.Must(t, err)
-	_, err = m.TryLock(t.Context())
-	testenv.Must(t, err)
-	le, err := election.NewLeaderElector(c, "board", election.Callbacks{
+	e.Hold(c, "orders")
+	le := testenv.Call(election.NewLeaderElector(c, "board", election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-	}, election.Config{})
-	testenv.Must(t, err)
-	r, err := singleton.NewRunner(c, singleton.Config{})
-	testenv.Must(t, err)
+	}, election.Config{})).Must(t)
+	r := testenv.Call(singleton.NewRunner(c, singleton.Config{})).Must(t)
 	testenv.Must(t, r.Add("draw", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
-	for _, run := range []func(context.Context) error{le.Run, r.Run} {
-		ctx, stop := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = run(ctx)
-		}()
-		t.Cleanup(func() {
-			stop()
-			<-done
-		})
-	}
+	e.Background(le.Run)
+	e.Background(r.Run)
 	e.Until("all have begun", func() bool { return le.IsLeader() && e.Exists("noonlock:{job/draw}:job") })
-	p := examine(t, quick, at(t, e.Real))
+	p := examine(t, quick, at(e.Real))
 	for _, check := range p.Checks {
 		if check.Verdict != doctor.OK && check.Name != "round trip" || check.Server != e.Real.Addr() {
 			t.Errorf("%+v", check)
@@ -166,8 +143,8 @@ func (p *patient) worst(check string) doctor.Verdict {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	s := servers.Redis(t)
-	rdb := at(t, s)
-	look := func() *patient { return examine(t, quick, rdb) }
+	rdb := raw(t, s)
+	look := func() *patient { return examine(t, quick, at(s)) }
 
 	p := look()
 	p.has("persistence", doctor.Warn, "appendonly no, and no snapshots")
@@ -218,11 +195,11 @@ func TestReplicas(t *testing.T) {
 	e.Until("the replica is in sync", func() bool {
 		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "state=online")
 	})
-	p := examine(t, quick, at(t, e.Real))
+	p := examine(t, quick, at(e.Real))
 	p.has("min-replicas", doctor.Warn, "min-replicas-to-write 0, and 1 replica")
 	p.has("replication", doctor.OK, replica.Addr()+" online")
 	p.has("rights", doctor.OK, "MinReplicas: the user has the right +wait")
-	examine(t, quick, client(t, e.As("hasty", "allkeys", "allchannels", "+@all", "-wait"))).has("rights", doctor.Warn, "MinReplicas: the user lacks the right +wait")
+	examine(t, quick, with(e.As("hasty", "allkeys", "allchannels", "+@all", "-wait"))).has("rights", doctor.Warn, "MinReplicas: the user lacks the right +wait")
 	if p.Topology != "a primary with 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
@@ -231,18 +208,18 @@ func TestReplicas(t *testing.T) {
 	e.Until("the replica counts", func() bool {
 		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
 	})
-	examine(t, quick, at(t, e.Real)).has("min-replicas", doctor.OK, "1 replica in time")
+	examine(t, quick, at(e.Real)).has("min-replicas", doctor.OK, "1 replica in time")
 
-	p = examine(t, quick, at(t, replica))
+	p = examine(t, quick, at(replica))
 	p.has("role", doctor.Fail, "replica of 127.0.0.1:")
 	p.has("replication", doctor.OK, "connected")
 	p.has("rights", doctor.Warn, "the server is a replica")
 	e.Real.Kill()
-	down := at(t, replica)
+	down := raw(t, replica)
 	e.Until("the replica has noticed", func() bool {
 		return strings.Contains(down.Info(t.Context(), "replication").Val(), "master_link_status:down")
 	})
-	examine(t, quick, down).has("replication", doctor.Warn, "not connected")
+	examine(t, quick, at(replica)).has("replication", doctor.Warn, "not connected")
 }
 
 // Each missing right is named, and does not prevent the other checks.
@@ -250,8 +227,8 @@ func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	mutex := strings.Fields("~noonlock:* resetchannels &noonlock:ch:* +@all -info -config -scan -type -zmscore -ltrim -pexpireat")
-	as := func(user string, rules ...string) *redis.Client {
-		return client(t, e.As(user, append(slices.Clip(mutex), rules...)...))
+	as := func(user string, rules ...string) *redis.UniversalOptions {
+		return with(e.As(user, append(slices.Clip(mutex), rules...)...))
 	}
 
 	p := examine(t, quick, as("exact"))
@@ -297,9 +274,9 @@ func TestMissingRights(t *testing.T) {
 func TestFault113_ServersThatRefuseWrites(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t, "repl-diskless-sync-delay 0")
-	users := map[string]*redis.Client{}
+	users := map[string]*redis.UniversalOptions{}
 	for _, use := range []string{doctor.UseMutex, doctor.UseJob} {
-		users[use] = client(t, e.As(use, strings.Fields("~noonlock:* resetchannels &noonlock:* +@all -info")...))
+		users[use] = with(e.As(use, strings.Fields("~noonlock:* resetchannels &noonlock:* +@all -info")...))
 	}
 	look := func(verdict doctor.Verdict, text string) {
 		t.Helper()
@@ -312,7 +289,7 @@ func TestFault113_ServersThatRefuseWrites(t *testing.T) {
 				t.Errorf("%s: the verdict is %s: %+v", use, p.Verdict, p.Checks)
 			}
 		}
-		examine(t, quick, at(t, e.Real)).has("write", verdict, text)
+		examine(t, quick, at(e.Real)).has("write", verdict, text)
 	}
 	look(doctor.OK, "")
 	used, err := strconv.Atoi(strings.TrimSpace(e.Raw.InfoMap(t.Context(), "memory").Item("Memory", "used_memory")))
@@ -329,14 +306,14 @@ func TestFault113_ServersThatRefuseWrites(t *testing.T) {
 	if left := e.Raw.Keys(t.Context(), "*doctor*").Val(); len(left) > 0 {
 		t.Errorf("keys are left: %q", left)
 	}
-	examine(t, quick, client(t, e.As("reader", "allkeys", "allchannels", "+@all", "-set"))).has("write", doctor.Warn, "the user lacks the right +set")
-	examine(t, quick, at(t, servers.Redis(t, e.Real.ReplicaOf()))).has("write", doctor.Fail, "READONLY")
+	examine(t, quick, with(e.As("reader", "allkeys", "allchannels", "+@all", "-set"))).has("write", doctor.Warn, "the user lacks the right +set")
+	examine(t, quick, at(servers.Redis(t, e.Real.ReplicaOf()))).has("write", doctor.Fail, "READONLY")
 }
 
 // A managed service has no CONFIG.
 func TestNoConfig(t *testing.T) {
 	t.Parallel()
-	p := examine(t, quick, at(t, servers.Redis(t, "appendonly yes", `rename-command CONFIG ""`)))
+	p := examine(t, quick, at(servers.Redis(t, "appendonly yes", `rename-command CONFIG ""`)))
 	p.has("timeouts", doctor.Warn, "the server has no CONFIG")
 	p.has("persistence", doctor.Warn, "appendfsync is unknown", "CONFIG")
 	p.has("memory", doctor.OK)
@@ -351,7 +328,7 @@ func TestKeys(t *testing.T) {
 		t.Helper()
 		testenv.Must(t, e.Raw.Set(t.Context(), key, value, ttl).Err())
 	}
-	look := func(cfg doctor.Config) *patient { return examine(t, cfg, at(t, e.Real)) }
+	look := func(cfg doctor.Config) *patient { return examine(t, cfg, at(e.Real)) }
 	put("other:{x}:lock", "x", 0)
 	put("noonlock2:{x}:lock", "x", 0)
 	put("noonlock:history", "x", 0)
@@ -391,38 +368,26 @@ func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t, "requirepass secret")
 	impatient := doctor.Config{Observe: 100 * time.Millisecond, Timeout: 3 * time.Second}
-	good := testenv.Options(e.Real.Addr())
-	good.Password = "secret"
-
-	wrong := testenv.Options(e.Real.Addr())
-	wrong.Password = "wrong"
-	examine(t, quick, client(t, wrong)).has("connection", doctor.Fail, "WRONGPASS")
-	examine(t, quick, client(t, testenv.Options(e.Real.Addr()))).has("connection", doctor.Fail, "NOAUTH")
-
-	nobody := testenv.Options("127.0.0.1:1")
-	if p := examine(t, quick, client(t, nobody)); p.Verdict != doctor.Fail {
-		t.Errorf("nobody listens: %+v", p.Report)
-	}
+	good, wrong := testenv.Options(e.Real.Addr()), testenv.Options(e.Real.Addr())
+	good.Password, wrong.Password = "secret", "wrong"
+	examine(t, quick, with(wrong)).has("connection", doctor.Fail, "WRONGPASS")
+	examine(t, quick, at(e.Real)).has("connection", doctor.Fail, "NOAUTH")
+	examine(t, quick, with(testenv.Options("127.0.0.1:1"))).has("connection", doctor.Fail)
 
 	// The server freezes during the examination, and before it.
-	raw := client(t, good)
+	rdb := redis.NewClient(good)
+	defer rdb.Close()
 	long := doctor.Config{Observe: time.Hour, Timeout: 5 * time.Second}
-	frozen := make(chan *doctor.Report)
-	go func() {
-		r, err := doctor.Examine(context.Background(), []*redis.UniversalOptions{of(client(t, good))}, long)
-		if err != nil {
-			t.Error(err)
-		}
-		frozen <- r
-	}()
+	frozen := make(chan *patient)
+	go func() { frozen <- examine(t, long, with(good)) }()
 	e.Until("the clock is read", func() bool {
-		return strings.Contains(raw.Info(t.Context(), "commandstats").Val(), "cmdstat_time:")
+		return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_time:")
 	})
 	e.Real.Pause()
-	p := &patient{t, <-frozen}
+	p := <-frozen
 	p.has("connection", doctor.Fail, "no answer within 5s")
 	p.has("version", doctor.OK)
-	examine(t, impatient, client(t, good)).has("connection", doctor.Fail, "no answer within 3s")
+	examine(t, impatient, with(good)).has("connection", doctor.Fail, "no answer within 3s")
 	e.Real.Resume()
 
 	// A Dialer ignores its context.
@@ -432,18 +397,14 @@ func TestNoAnswer(t *testing.T) {
 		<-end
 		return nil, errors.New("ended")
 	}
-	stuck := redis.NewClient(&hangs)
 	impatient.Timeout = 300 * time.Millisecond
-	if p := examine(t, impatient, stuck); p.Verdict != doctor.Fail {
-		t.Errorf("a dialer hangs: %+v", p.Report)
-	}
+	examine(t, impatient, with(&hangs)).has("connection", doctor.Fail)
 	close(end)
-	stuck.Close()
 
 	// The caller gives up.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, err := doctor.Examine(ctx, []*redis.UniversalOptions{of(client(t, good))}, long)
+	r, err := doctor.Examine(ctx, []*redis.UniversalOptions{with(good)}, long)
 	if err != nil || r.Verdict != doctor.Fail {
 		t.Errorf("canceled: %+v, %v", r, err)
 	}
@@ -453,12 +414,7 @@ func TestNoAnswer(t *testing.T) {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := servers.Cluster(t, 1, 1, "appendonly no", "cluster-node-timeout 30000") // a busy machine must not lose a node
-	cluster := func(addrs []string) *redis.ClusterClient {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
-		t.Cleanup(func() { rdb.Close() })
-		return rdb
-	}
-	p := examine(t, quick, cluster(c.Addrs()))
+	p := examine(t, quick, nodes(c.Addrs()))
 	p.has("cluster", doctor.Warn, "cluster-require-full-coverage yes")
 	p.has("role", doctor.OK, "replica of ")
 	p.has("role", doctor.OK, "primary")
@@ -468,25 +424,23 @@ func TestCluster(t *testing.T) {
 	if p.Topology != "a cluster of 1 primary node and 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
-	set(t, at(t, c.Primaries[0]), "cluster-require-full-coverage", "no")
-	set(t, at(t, c.Replicas[0]), "cluster-require-full-coverage", "no")
-	p = examine(t, quick, cluster(c.Addrs()))
+	set(t, raw(t, c.Primaries[0]), "cluster-require-full-coverage", "no")
+	set(t, raw(t, c.Replicas[0]), "cluster-require-full-coverage", "no")
+	p = examine(t, quick, nodes(c.Addrs()))
 	if p.worst("cluster") != doctor.OK {
 		t.Errorf("%+v", p.Checks)
 	}
-	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.OK, "the only primary of a cluster")
+	examine(t, quick, at(c.Primaries[0])).has("role", doctor.OK, "the only primary of a cluster")
 	c.Primaries[0].Kill()
 	c.Replicas[0].Kill()
-	examine(t, quick, cluster(c.Addrs())).has("connection", doctor.Fail, "no connection")
+	examine(t, quick, nodes(c.Addrs())).has("connection", doctor.Fail, "no connection")
 }
 
 // Each primary of a cluster has a name for trials. One node alone is not a server for all names.
 func TestClusterOfThree(t *testing.T) {
 	t.Parallel()
 	c := servers.LendCluster(t)
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()[:1], DisableRoutingPolicies: true})
-	t.Cleanup(func() { rdb.Close() })
-	p := examine(t, quick, rdb)
+	p := examine(t, quick, nodes(c.Addrs()[:1]))
 	for _, check := range []string{"messages", "write", "rights", "keys"} {
 		at := map[string]bool{}
 		for _, c := range p.Checks {
@@ -498,7 +452,7 @@ func TestClusterOfThree(t *testing.T) {
 			}
 		}
 	}
-	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
+	examine(t, quick, at(c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
 }
 
 // Some of the addresses of a cluster do not answer. The order in which they are asked is random.
@@ -518,9 +472,7 @@ func TestClusterWithSilentAddresses(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: slices.Clone(addrs), DisableRoutingPolicies: true})
-			defer rdb.Close()
-			if p := examine(t, patient, rdb); p.Topology != "a cluster of 3 primary nodes and 0 replicas" {
+			if p := examine(t, patient, nodes(slices.Clone(addrs))); p.Topology != "a cluster of 3 primary nodes and 0 replicas" {
 				t.Errorf("%+v", p.Report)
 			}
 		})
@@ -537,11 +489,7 @@ func TestSentinel(t *testing.T) {
 	watching := func(name, of string) *servers.RedisServer { return servers.Sentinel(t, name, of, 1) }
 	old, stuck, other := watching("noon", primary.Addr()), watching("noon", primary.Addr()), watching("other", primary.Addr())
 	all := &redis.UniversalOptions{MasterName: "noon", Addrs: []string{old.Addr(), other.Addr(), stuck.Addr()}}
-	look := func() *patient {
-		r, err := doctor.Examine(t.Context(), []*redis.UniversalOptions{all}, quick)
-		testenv.Must(t, err)
-		return &patient{t, r}
-	}
+	look := func() *patient { return examine(t, quick, all) }
 	p := look()
 	p.has("sentinel", doctor.OK, "names the primary "+primary.Addr()+" since epoch 0")
 	p.has("sentinel", doctor.Warn, "names no primary: the Sentinels know no primary of the name")
@@ -566,17 +514,19 @@ func TestQuorum(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	all := []*servers.RedisServer{e.Real, servers.Redis(t), servers.Redis(t)}
-	clients := func() (c []redis.UniversalClient) {
+	look := func() *patient {
+		t.Helper()
+		var servers []*redis.UniversalOptions
 		for _, s := range all {
-			c = append(c, at(t, s))
+			servers = append(servers, at(s))
 		}
-		return c
+		return examine(t, quick, servers...)
 	}
-	p := examine(t, quick, clients()...)
+	p := look()
 	p.has("quorum", doctor.OK, "no server has been used as one of a quorum yet")
 	p.has("rights", doctor.OK, "election: ")
 	for _, s := range all {
-		if keys := at(t, s).Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		if keys := raw(t, s).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 			t.Errorf("keys %q", keys)
 		}
 	}
@@ -584,25 +534,23 @@ func TestQuorum(t *testing.T) {
 		t.Errorf("topology %q", p.Topology)
 	}
 
-	c, err := lockcore.NewQuorum(clients(), lockcore.QuorumConfig{MaxTTL: 10 * time.Second})
-	testenv.Must(t, err)
-	m, err := c.Mutex("orders", lockcore.LeaseConfig{})
-	testenv.Must(t, err)
+	c := testenv.Call(lockcore.NewQuorum([]redis.UniversalClient{raw(t, all[0]), raw(t, all[1]), raw(t, all[2])}, lockcore.QuorumConfig{MaxTTL: 10 * time.Second})).Must(t)
+	m := testenv.Call(c.Mutex("orders", lockcore.LeaseConfig{})).Must(t)
 	_, _ = m.TryLock(t.Context()) // the servers wait for MaxTTL
 	marker := func(s *servers.RedisServer, field string) string {
-		return at(t, s).HGet(t.Context(), "noonlock:quorum", field).Val()
+		return raw(t, s).HGet(t.Context(), "noonlock:quorum", field).Val()
 	}
 	e.Until("all servers were let in", func() bool {
 		return !slices.ContainsFunc(all, func(s *servers.RedisServer) bool { return !strings.HasPrefix(marker(s, "list"), "1/3/2/") })
 	})
 	testenv.Must(t, c.Close(t.Context()))
 	change := func(s *servers.RedisServer, field, value string) {
-		testenv.Must(t, at(t, s).HSet(t.Context(), "noonlock:quorum", field, value).Err())
+		testenv.Must(t, raw(t, s).HSet(t.Context(), "noonlock:quorum", field, value).Err())
 	}
 	for _, s := range all {
 		change(s, "after", "1000")
 	}
-	p = examine(t, quick, clients()...)
+	p = look()
 	for range all {
 		p.has("quorum", doctor.OK, "list 1 of 3 servers, MaxTTL 10000 ms")
 	}
@@ -613,11 +561,11 @@ func TestQuorum(t *testing.T) {
 	change(all[0], "after", strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10))
 	change(all[0], "longest", "20000")
 	change(all[1], "list", "1/3/4/aa")
-	examine(t, quick, clients()...).has("quorum", doctor.Warn, "different servers under one number")
+	look().has("quorum", doctor.Warn, "different servers under one number")
 	change(all[1], "list", "2/5/1/aa")
 	all[2].Kill()
 	all[2].Restart(t)
-	p = examine(t, quick, clients()...)
+	p = look()
 	p.has("quorum", doctor.Warn, "grants nothing for another")
 	p.has("quorum", doctor.Warn, "different MaxTTL")
 	p.has("quorum", doctor.Fail, "different lists")
@@ -625,36 +573,58 @@ func TestQuorum(t *testing.T) {
 	p.has("quorum", doctor.Warn, "no data of the quorum")
 	change(all[2], "run", "another")
 	change(all[2], "list", "1/3/2/aa")
-	examine(t, quick, clients()...).has("quorum", doctor.Warn, "has restarted")
+	look().has("quorum", doctor.Warn, "has restarted")
 	all[2] = all[0]
-	examine(t, quick, clients()...).has("quorum", doctor.Fail, "are the same server")
+	look().has("quorum", doctor.Fail, "are the same server")
 }
 
 // Wrong arguments are refused.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	one := []*redis.UniversalOptions{{Addrs: []string{"127.0.0.1:1"}}}
-	for field, cfg := range map[string]doctor.Config{
-		"Config.TTL":     {TTL: time.Millisecond},
-		"Config.Observe": {Observe: -1},
-		"Config.Timeout": {Timeout: time.Hour},
-		"Config.Uses":    {Uses: []string{"everything"}},
+	three := slices.Concat(one, one, one)
+	for _, c := range []struct {
+		text    string
+		servers []*redis.UniversalOptions
+		cfg     doctor.Config
+	}{
+		{"Config.TTL", one, doctor.Config{TTL: time.Millisecond}},
+		{"Config.Observe", one, doctor.Config{Observe: -1}},
+		{"Config.Timeout", one, doctor.Config{Timeout: time.Hour}},
+		{"Config.Uses", one, doctor.Config{Uses: []string{"everything"}}},
+		{"Config.Prefix", one, doctor.Config{Prefix: "a b"}},
+		{"Config.Uses", three, doctor.Config{Uses: []string{doctor.UseJob}}},
+		{"servers", nil, doctor.Config{}},
+		{"servers", three[:2], doctor.Config{}},
 	} {
-		if _, err := doctor.Examine(t.Context(), one, cfg); !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
+		if _, err := doctor.Examine(t.Context(), c.servers, c.cfg); !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := doctor.Examine(t.Context(), nil, doctor.Config{}); !errors.Is(err, noonlock.ErrConfig) {
-		t.Errorf("no servers: %v", err)
+}
+
+// CheckRights tries the commands of the scripts of a use, and leaves nothing behind. That it finds each right that is
+// missing, lockcore tests.
+func TestCheckRights(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	for _, use := range doctor.Uses() {
+		check := func(rule string) error {
+			return doctor.CheckRights(t.Context(), e.ClientWith(e.As(use+rule, "~noonlock:*", "&noonlock:*", "+@all", rule), lockcore.Config{}), "orders", use)
+		}
+		for rule, uses := range map[string]string{
+			"-zscore": "mutex rwmutex election partitions", "-zmscore": "rwmutex", "-pexpireat": "rwmutex partitions", "-ltrim": "election job", "-persist": "job", "-scan": "",
+		} {
+			err := check(rule)
+			if needed := slices.Contains(strings.Fields(uses), use); (err != nil) != needed || lockcore.IsTemporary(err) || needed && !strings.Contains(err.Error(), strings.ToUpper(rule[1:])) {
+				t.Errorf("%s with %s: %v", use, rule, err)
+			}
+		}
 	}
-	three := slices.Concat(one, one, one)
-	if _, err := doctor.Examine(t.Context(), three, doctor.Config{Uses: []string{doctor.UseJob}}); !errors.Is(err, noonlock.ErrConfig) {
-		t.Errorf("jobs on a quorum: %v", err)
+	if keys := e.Raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("keys are left: %q", keys)
 	}
-	if _, err := doctor.Examine(t.Context(), three[:2], doctor.Config{}); !errors.Is(err, noonlock.ErrConfig) {
-		t.Errorf("two servers: %v", err)
-	}
-	if _, err := doctor.Examine(t.Context(), one, doctor.Config{Prefix: "a b"}); !errors.Is(err, noonlock.ErrConfig) {
-		t.Errorf("a wrong prefix: %v", err)
-	}
+	c := e.ClientWith(e.Direct(), lockcore.Config{})
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "orders", "everything"), noonlock.ErrConfig)
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "a b", doctor.UseMutex), noonlock.ErrConfig)
 }

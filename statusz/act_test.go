@@ -6,13 +6,18 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -55,60 +60,45 @@ func does(e *testenv.Env, page *statusz.Page, code int, text string, a action) {
 // Each action does what its function of the library does, for the operator and with the reason.
 func TestActionsOnJobs(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		var fail atomic.Bool
-		fail.Store(true)
-		var begun atomic.Int64
+		var mended atomic.Bool
 		j := runner(e, "worker", "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(ctx context.Context, _ singleton.Run) error {
-			begun.Add(1)
-			if !fail.Load() {
+			if mended.Load() {
 				return nil
 			}
 			<-ctx.Done()
 			return errors.New("stopped")
 		})
 		page := newPage(e, e.Client("page"), statusz.Config{AllowActions: true, Operator: func(r *http.Request) string { return r.URL.Query().Get("user") + "ann" }})
-		status := func() singleton.Status {
-			st, err := j.Status(e.Context())
-			testenv.Must(e, err)
-			return st
-		}
-		ended := func(n int) singleton.HistoryEntry {
+		status := func() singleton.Status { return testenv.Call(j.Status(e.Context())).Must(e) }
+		ended := func(n int, outcome singleton.Outcome, run singleton.RunID, texts ...string) {
 			e.Helper()
 			var runs []singleton.HistoryEntry
 			e.Until("the run has ended", func() bool {
-				var err error
-				runs, err = j.Runs(e.Context(), 10)
-				testenv.Must(e, err)
+				runs = testenv.Call(j.Runs(e.Context(), 10)).Must(e)
 				return len(runs) == n
 			})
-			return runs[0]
+			if runs[0].Outcome != outcome || !runs[0].Tick.Equal(run.Tick) || slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(runs[0].Error, text) }) {
+				e.Errorf("the newest run: %+v", runs[0])
+			}
 		}
-		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: "draw"})
-		if !status().Paused {
-			e.Error("the job is not paused")
-		}
-		does(e, page, http.StatusOK, "ok", action{Action: "resume", Name: "draw"})
-		if status().Paused {
-			e.Error("the job is still paused")
+		for _, verb := range []string{"pause", "resume"} {
+			does(e, page, http.StatusOK, "ok", action{Action: verb, Name: "draw"})
+			testenv.Equal(e, "paused after "+verb, status().Paused, verb == "pause")
 		}
 		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: "draw", Reason: "a test"})
-		e.Until("the run has begun", func() bool { return begun.Load() == 1 })
-		open := status().Open
-		if len(open) != 1 || open[0].Request == nil || open[0].Request.By != "ann" || open[0].Request.Reason != "a test" {
-			e.Fatalf("open runs %+v", open)
+		e.Until("the run has begun", func() bool { open := status().Open; return len(open) == 1 && open[0].Running })
+		open := status().Open[0]
+		if open.Request == nil || open.Request.By != "ann" || open.Request.Reason != "a test" {
+			e.Errorf("the open run: %+v", open)
 		}
-		run, tick := open[0].Key(), open[0].Tick
+		run := open.Key()
 		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
 		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw", Tick: run + 1})
 		does(e, page, http.StatusOK, "ok", action{Action: "cancel", Name: "draw", Reason: "enough"})
-		if run := ended(1); run.Outcome != singleton.OutcomeFailed || !run.Tick.Equal(tick) || !strings.Contains(run.Error, "ann") || !strings.Contains(run.Error, "enough") {
-			e.Errorf("after cancel: %+v", run)
-		}
-		fail.Store(false)
+		ended(1, singleton.OutcomeFailed, open.RunID, "ann", "enough")
+		mended.Store(true)
 		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw"}) // the run that ended last
-		if run := ended(2); run.Outcome != singleton.OutcomeSucceeded || !run.Tick.Equal(tick) {
-			e.Errorf("after rerun: %+v", run)
-		}
+		ended(2, singleton.OutcomeSucceeded, open.RunID)
 		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
 		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw"})
 		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "pause", Name: "none"})
@@ -125,7 +115,7 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 		e.Until("a leads", a.IsLeader)
 		elector(e, "b", "board")
 		c, _ := elector(e, "c", "board")
-		l := hold(e, "d", "orders")
+		l := e.Hold(e.Client("d"), "orders")
 		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
 		client := e.Client("page")
 		page := newPage(e, client, statusz.Config{AllowActions: true})
@@ -167,34 +157,6 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 				r := shown.row("locks", name)
 				return r.Gone || r.Name == ""
 			})
-		}
-	})
-}
-
-// A release spares the readers that began after the page was shown, however many there were.
-func TestReleaseSparesLaterReaders(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		reads := func(owner string) *lockcore.Lease {
-			m, err := e.Client(owner).RWMutex("prices", owner, testenv.TTL(time.Minute))
-			testenv.Must(e, err)
-			l, err := m.TryRLock(e.Context())
-			testenv.Must(e, err)
-			return l
-		}
-		var seen *lockcore.Lease
-		for i := range 22 { // a row shows 20
-			seen = reads("r" + strconv.Itoa(i))
-		}
-		client := e.Client("page")
-		page := newPage(e, client, statusz.Config{AllowActions: true})
-		shown := open(e, page, "")
-		e.Until("all are shown", func() bool { return shown.row("locks", "prices").Token == seen.Token() })
-		later := reads("later")
-		does(e, page, http.StatusOK, "ok", action{Action: "release", Name: "prices", Token: strconv.FormatUint(seen.Token(), 10)})
-		now, err := client.Inspect(e.Context(), "prices")
-		testenv.Must(e, err)
-		if len(now.Holders) != 1 || now.Holders[0].Token != later.Token() {
-			e.Errorf("after the release: %+v", now.Holders)
 		}
 	})
 }
@@ -290,6 +252,66 @@ func TestActionsAreRefused(t *testing.T) {
 		e.Pass(time.Second)
 		if first.actions || !second.actions {
 			e.Errorf("the read-only page offers actions: %t, the other one: %t", first.actions, second.actions)
+		}
+	})
+}
+
+// The page of a job has its schedule, its pause, its acts, and its runs with whole errors. Its stream
+// has this job alone.
+func TestPageOfAJob(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		long := strings.Repeat("x", 400) + "the end"
+		name := hostileName("draw")
+		j := runner(e, "worker", name, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New(long) })
+		runner(e, "other", "other", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		client := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: 5 * time.Second}) // a page has no lease
+		page := newPage(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
+		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: name, Reason: "a test"})
+		e.Until("the run has ended", func() bool {
+			runs, err := j.Runs(e.Context(), 1)
+			testenv.Must(e, err)
+			return len(runs) == 1
+		})
+		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: name, Reason: "the disk is full"})
+		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
+		var about overview.Description
+		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || !strings.Contains(w.Body.String(), long) || !strings.Contains(w.Body.String(), ": the disk is full") || about.Lines[0].Text != "paused" {
+			e.Errorf("%d: %+v", w.Code, about)
+		}
+		for query, want := range map[string]struct {
+			code int
+			text string
+		}{
+			"name=none": {http.StatusNotFound, `there is no job "none": no replica has ever run it`},
+			"name=a+b":  {http.StatusBadRequest, "singleton: "},
+			"":          {http.StatusBadRequest, "singleton: "},
+		} {
+			if w := get(page, http.MethodGet, "/statusz/job?"+query); w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
+				e.Errorf("%q: %d %s", query, w.Code, w.Body)
+			}
+		}
+		away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer away.Close()
+		servers, err := lockcore.NewQuorum([]redis.UniversalClient{away, away, away}, lockcore.QuorumConfig{MaxTTL: 5 * time.Second})
+		testenv.Must(e, err)
+		defer servers.Close(e.Context())
+		w = get(newPage(e, servers, statusz.Config{}), http.MethodGet, "/job?name=draw")
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "the ledger of a job is kept on one server") {
+			e.Errorf("on a quorum: %d %s", w.Code, w.Body)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/job?name="+url.QueryEscape(name), http.NoBody)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		w = httptest.NewRecorder()
+		if page.ServeHTTP(w, r); w.Code != http.StatusForbidden {
+			e.Errorf("from another site: %d", w.Code)
+		}
+		b := open(e, page, "job="+url.QueryEscape(name))
+		e.Until("the job is shown", func() bool { return b.row("jobs", name).text("state") == "paused" })
+		for _, kind := range []string{"jobs", "elections", "locks"} {
+			if s, _ := b.section(kind); len(s.Names) != map[string]int{"jobs": 1}[kind] {
+				e.Errorf("%s: %+v", kind, s)
+			}
 		}
 	})
 }

@@ -208,19 +208,6 @@ func newPage(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *statu
 	return page
 }
 
-// background runs a function until the end of the test.
-func background(e *testenv.Env, f func(ctx context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { f(ctx) })
-	stop = sync.OnceFunc(func() {
-		cancel()
-		done.Wait()
-	})
-	e.Cleanup(stop)
-	return stop
-}
-
 // hostile is a text that would run a script if it became HTML or a part of one.
 const hostile = `</script><img/src=x/onerror=alert(1)>"'&amp;\u003c`
 

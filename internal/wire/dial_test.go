@@ -348,24 +348,22 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 	})
 }
 
-// The user's functions that set up a connection hang, panic or fail. Requests end in time,
-// few calls are in progress, and later calls succeed.
+// The user's functions that set up a connection hang, panic or fail. Requests end in time, few calls are in progress, and
+// later calls succeed. A provider that returned late keeps no listener, and the end of a subscription delays no Close.
 func TestFault69_SetupFunctionsThatHang(t *testing.T) {
-	for name, use := range map[string]func(opt *redis.Options, call func(ctx context.Context) error){
-		"CredentialsProvider": func(opt *redis.Options, call func(context.Context) error) {
+	for name, use := range map[string]func(opt *redis.Options, s *source){
+		"CredentialsProvider": func(opt *redis.Options, s *source) {
 			opt.CredentialsProvider = func() (string, string) {
-				if call(context.Background()) != nil {
+				if s.call() != nil {
 					return "nobody", "wrong"
 				}
 				return "", ""
 			}
 		},
-		"CredentialsProviderContext": func(opt *redis.Options, call func(context.Context) error) {
-			opt.CredentialsProviderContext = func(ctx context.Context) (string, string, error) { return "", "", call(ctx) }
+		"CredentialsProviderContext": func(opt *redis.Options, s *source) {
+			opt.CredentialsProviderContext = func(context.Context) (string, string, error) { return "", "", s.call() }
 		},
-		"StreamingCredentialsProvider": func(opt *redis.Options, call func(context.Context) error) {
-			opt.StreamingCredentialsProvider = &source{call: call}
-		},
+		"StreamingCredentialsProvider": func(opt *redis.Options, s *source) { opt.StreamingCredentialsProvider = s },
 	} {
 		for fault, does := range map[string]func(over <-chan struct{}) error{
 			"hangs":  func(over <-chan struct{}) error { <-over; return nil },
@@ -377,50 +375,60 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 			}
 			t.Run(name+" "+fault, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, e *env) {
-					var mu sync.Mutex
-					calls, most, bad, over := 0, 0, true, make(chan struct{})
-					use(e.opt, func(context.Context) error {
-						mu.Lock()
-						calls++
-						most = max(most, calls)
-						b := bad
-						mu.Unlock()
-						defer func() {
-							mu.Lock()
-							defer mu.Unlock()
-							calls--
-						}()
-						if b {
-							return does(over)
-						}
-						return nil
-					})
+					over := make(chan struct{})
+					s := &source{breaks: func() error { return does(over) }}
+					use(e.opt, s)
 					e.connect()
-					var err error
 					for range 10 {
 						a := batch(t, e.Renewals(""), time.Second, wire.Command("ping"))[0]
-						if err = a.Err; wire.OutcomeOf(err) != wire.Unsent {
-							t.Fatalf("PING: %v, %v", a.Value, err)
+						if wire.OutcomeOf(a.Err) != wire.Unsent || fault != "hangs" && !strings.Contains(a.Err.Error(), "no secret") {
+							t.Fatalf("PING: %v, %v", a.Value, a.Err)
 						}
 					}
-					mu.Lock()
-					if fault != "hangs" && !strings.Contains(err.Error(), "no secret") || most > 2 || fault == "hangs" && most < 2 {
-						t.Errorf("%d calls at a time: %v", most, err)
-					}
-					bad = false
-					mu.Unlock()
+					synctest.Wait()
+					testenv.Equal(t, "calls that hang", s.calls.Load(), map[string]int64{"hangs": 2}[fault])
+					s.mended.Store(true)
 					close(over)
 					time.Sleep(3 * time.Second)
 					pings(t, e.Renewals(""))
-					mu.Lock()
-					defer mu.Unlock()
-					if calls > 0 {
-						t.Errorf("%d calls have not returned", calls)
-					}
+					testenv.Equal(t, "calls that have not returned", s.calls.Load(), 0)
+					began := time.Now()
+					e.Close()
+					testenv.Equal(t, "the time of Close", time.Since(began), 0)
+					time.Sleep(time.Minute)
+					testenv.Equal(t, "listeners", s.listeners.Load(), 0)
 				})
 			})
 		}
 	}
+}
+
+// A source is a provider of credentials. It counts its calls and listeners, whose end takes a second.
+type source struct {
+	breaks           func() error // until it is mended
+	mended           atomic.Bool
+	calls, listeners atomic.Int64
+}
+
+func (s *source) call() error {
+	s.calls.Add(1)
+	defer s.calls.Add(-1)
+	if s.mended.Load() {
+		return nil
+	}
+	return s.breaks()
+}
+
+func (s *source) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	if err := s.call(); err != nil {
+		return nil, nil, err
+	}
+	s.listeners.Add(1)
+	return auth.NewBasicCredentials("default", ""), func() error {
+		time.Sleep(time.Second)
+		s.listeners.Add(-1)
+		return nil
+	}, nil
 }
 
 // A handshake over TLS does not return, because the other side waits for a command. The error names it
@@ -457,62 +465,6 @@ func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
 			if took := time.Since(began); wire.OutcomeOf(err) != wire.Unsent || took > 101*time.Millisecond {
 				t.Errorf("PING: %v after %v", err, took)
 			}
-		}
-	})
-}
-
-// A source is a provider of credentials. It counts its listeners.
-type source struct {
-	call func(context.Context) error
-	ends func() // when a listener leaves; nil: nothing
-
-	mu        sync.Mutex
-	listeners int
-}
-
-func (s *source) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	if err := s.call(context.Background()); err != nil {
-		return nil, nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listeners++
-	return auth.NewBasicCredentials("default", ""), func() error {
-		if s.ends != nil {
-			s.ends()
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.listeners--
-		return nil
-	}, nil
-}
-
-// A provider of credentials returns after its connection was given up. It keeps no listener,
-// and its end of a subscription delays no Close.
-func TestFault69_LateCredentials(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		over, end := make(chan struct{}), make(chan struct{})
-		s := &source{call: func(context.Context) error { <-over; return nil }, ends: func() { <-end }}
-		e.opt.StreamingCredentialsProvider = s
-		e.connect()
-		for range 5 {
-			batch(t, e.Renewals(""), time.Second, wire.Command("ping"))
-		}
-		close(over)
-		synctest.Wait()
-		pings(t, e.Renewals(""))
-		begun := time.Now()
-		e.Close()
-		if took := time.Since(begun); took > 0 {
-			t.Errorf("Close took %v", took)
-		}
-		close(end)
-		synctest.Wait()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.listeners > 0 {
-			t.Errorf("%d listeners are left", s.listeners)
 		}
 	})
 }

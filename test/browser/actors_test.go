@@ -3,7 +3,6 @@ package browser_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/election"
@@ -11,19 +10,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// background runs a function until the end of the test, or until stop.
-func background(e *testenv.Env, f func(ctx context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { f(ctx) })
-	stop = sync.OnceFunc(func() {
-		cancel()
-		done.Wait()
-	})
-	e.Cleanup(stop)
-	return stop
-}
 
 // elector runs a candidate, and waits until it leads or queues.
 func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.Config) *election.LeaderElector {
@@ -33,7 +19,7 @@ func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.
 	}, cfg)
 	testenv.Must(e, err)
 	board := testenv.Call(election.NewElection(client, name)).Must(e)
-	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+	e.Background(le.Run)
 	e.Until(client.Identity()+" takes part", func() bool {
 		waiting := testenv.Call(board.Candidates(e.Context())).Must(e)
 		for _, c := range waiting {
@@ -51,7 +37,7 @@ func runner(e *testenv.Env, client *lockcore.Client, name string, when string, c
 	e.Helper()
 	r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(e)
 	testenv.Must(e, r.Add(name, when, work, cfg))
-	background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+	e.Background(r.Run)
 	return job(e, client, name)
 }
 
@@ -66,19 +52,12 @@ func job(e *testenv.Env, client *lockcore.Client, name string) *singleton.Job {
 	return j
 }
 
-// hold holds a mutex until the end of the test.
-func hold(e *testenv.Env, client *lockcore.Client, name string) *lockcore.Lease {
-	e.Helper()
-	m := testenv.Call(client.Mutex(name, testenv.TTL(time.Minute))).Must(e)
-	return testenv.Call(m.TryLock(e.Context())).Must(e)
-}
-
 // wait waits for a mutex until the end of the test.
 func wait(e *testenv.Env, client *lockcore.Client, name string) {
 	e.Helper()
 	m := testenv.Call(client.Mutex(name, testenv.TTL(time.Minute))).Must(e)
 	before := len(inspect(e, client, name).Waiters)
-	background(e, func(ctx context.Context) { _, _ = m.Lock(ctx) })
+	e.Background(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
 	e.Until(client.Identity()+" waits", func() bool { return len(inspect(e, client, name).Waiters) > before })
 }
 

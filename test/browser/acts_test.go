@@ -32,7 +32,7 @@ func TestActions(t *testing.T) {
 	first := elector(e, e.Client("web-1"), "board", election.Config{})
 	elector(e, e.Client("web-2"), "board", election.Config{})
 	third := elector(e, e.Client("web-3"), "board", election.Config{})
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	client := e.Client("page")
 	s := serveAs(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
 	b := newTab(e)

@@ -49,7 +49,7 @@ func TestHostileTexts(t *testing.T) {
 
 	// Locks.
 	lock := text("lock")
-	hold(e, client("holder"), lock)
+	e.Hold(client("holder"), lock)
 	wait(e, client("waiter"), lock)
 	shared := text("shared")
 	for _, reads := range []bool{true, false} {
@@ -59,12 +59,12 @@ func TestHostileTexts(t *testing.T) {
 			_, err = rw.TryRLock(e.Context())
 			testenv.Must(e, err)
 		} else {
-			background(e, func(ctx context.Context) { _, _ = rw.Lock(ctx) })
+			e.Background(func(ctx context.Context) error { _, err := rw.Lock(ctx); return err })
 		}
 	}
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{"+text("foreign")+"}:lock", text("value"), 0).Err())
-	delete(fields, "value")                             // is not shown
-	hold(e, e.Client("holder\u2066"), "reversed\u202e") // characters that reorder a line
+	delete(fields, "value")                            // is not shown
+	e.Hold(e.Client("holder\u2066"), "reversed\u202e") // characters that reorder a line
 
 	// Elections. The leader is asked to resign, and does not return until the test ends.
 	board := text("election")
@@ -73,7 +73,7 @@ func TestHostileTexts(t *testing.T) {
 		OnStartedLeading: func(context.Context) { <-returns }, OnStoppedLeading: func() {},
 	}, election.Config{Metadata: map[string]string{text("metadata-key"): text("metadata-value")}})
 	testenv.Must(e, err)
-	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+	e.Background(le.Run)
 	e.Cleanup(func() { close(returns) })
 	e.Until("the leader leads", le.IsLeader)
 	elector(e, client("candidate"), board, election.Config{})

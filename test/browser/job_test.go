@@ -28,7 +28,7 @@ func TestPageOfAJob(t *testing.T) {
 	ann := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann", Reason: "the disk is full"})
 	testenv.Must(e, draw.Pause(ann))
 	st := testenv.Call(draw.Status(e.Context())).Must(e)
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	s := behind(e, statusz.Config{AllowActions: true, Title: "the title"}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
 		if _, password, _ := r.BasicAuth(); password != "sesame" {
 			w.Header().Set("WWW-Authenticate", "Basic")

@@ -1,7 +1,6 @@
 package browser_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ func TestNarrowAndLegible(t *testing.T) {
 	testenv.Must(e, draw.Pause(e.Context()))
 	le := elector(e, e.Client("web-"+long), "board-"+long, election.Config{Metadata: map[string]string{"note": long}})
 	elector(e, e.Client("web-2"), "board-"+long, election.Config{})
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	wait(e, e.Client("billing-2"), "invoices")
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "x", 0).Err())
 	for i := range 30 {
@@ -133,7 +132,7 @@ func TestThousandJobs(t *testing.T) {
 			testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+name(i)+"}:job", "v", 1).Err())
 		}
 	}
-	background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+	e.Background(r.Run)
 	draw := job(e, e.Client("operator"), name(0))
 	for i := range 20 {
 		work.trigger(e, draw, []error{nil, errWorse}[i%2])

@@ -20,7 +20,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	client := e.Client("page")
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(servers.Port(e)))
 	listen := func() net.Listener {
 		e.Helper()
@@ -33,7 +33,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	s.close()
 	b.until("the page is stale", `document.body.classList.contains('stale') && /^Out of date. There is no connection .* since [0-9-]+T[0-9:]+Z\.$/.test(document.getElementById('state').textContent)`)
 	b.shows("locks", "invoices", "billing-1")
-	hold(e, e.Client("billing-2"), "prices")
+	e.Hold(e.Client("billing-2"), "prices")
 
 	refused := make(chan struct{})
 	refuse := sync.OnceFunc(func() { close(refused) })
@@ -60,7 +60,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 func TestSaysWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	opt, network := e.Link()
 	as := e.As("page", "~*", "&*", "+@all")
 	opt.Username, opt.Password = as.Username, as.Password

@@ -137,7 +137,7 @@ func sample(e *testenv.Env) {
 	for _, client := range clients {
 		ps, err := partition.NewRunner(client, "tenants", 64, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 		testenv.Must(e, err)
-		background(e, func(ctx context.Context) { _ = ps.Run(ctx) })
+		e.Background(ps.Run)
 		r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(e)
 		for _, j := range sampleJobs {
 			testenv.Must(e, r.Add(j.name, j.when, func(ctx context.Context, run singleton.Run) error {
@@ -147,12 +147,12 @@ func sample(e *testenv.Env) {
 				return nil
 			}, sampleConfig))
 		}
-		background(e, func(ctx context.Context) { _ = r.Run(ctx) })
+		e.Background(r.Run)
 	}
 	report := job(e, clients[0], "report")
 	_, err := report.Trigger(e.Context())
 	testenv.Must(e, err)
-	hold(e, clients[0], "invoices")
+	e.Hold(clients[0], "invoices")
 	wait(e, clients[2], "invoices")
 	wait(e, clients[1], "invoices")
 	rw := testenv.Call(clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})).Must(e)

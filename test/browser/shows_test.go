@@ -31,7 +31,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	}
 	still := runner(e, e.Client("worker-2"), "still", "0 12 * * *", singleton.JobConfig{}, work.work)
 	testenv.Must(e, still.Pause(e.Context()))
-	hold(e, e.Client("billing-1"), "invoices")
+	e.Hold(e.Client("billing-1"), "invoices")
 	wait(e, e.Client("billing-2"), "invoices")
 	wait(e, e.Client("billing-3"), "invoices")
 	rw, err := e.Client("reader-1").RWMutex("prices", "nightly", lockcore.LeaseConfig{})
@@ -42,7 +42,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 
 	shards, err := partition.NewRunner(e.Client("worker-1"), "shards", 2, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 	testenv.Must(e, err)
-	background(e, func(ctx context.Context) { _ = shards.Run(ctx) })
+	e.Background(shards.Run)
 	e.Until("all partitions are led", func() bool {
 		seen, err := overview.Partitions.Read(e.Context(), client, "shards")
 		testenv.Must(e, err)

@@ -53,6 +53,7 @@ func database(w *world) {
 	one.draws()
 	w.shows("LotteryNoClaimant", describeLottery+"the replicas of the job", nil, `^Replicas and their definitions:\n.*\n  one `)
 
+	w.slack = time.Minute // the pauses between failed attempts double up to it, so they are long if the machine is slow
 	server.Stop()
 	const attempts = `^Attempts that failed:\n.*\n(?:.*\n)*?  (\S+Z) +1 +one .*dial tcp.*refused`
 	tick := w.shows("LotteryNoonUnfinished", describeLottery+"the holder, and the error of each attempt", nil, `^  \S+Z +\S.* +[1-9]\d* +one `, attempts)[1]

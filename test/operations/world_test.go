@@ -32,9 +32,10 @@ type world struct {
 	*testing.T
 	*page
 	redis *servers.RedisServer
-	raw   *testenv.Env // asks Redis directly
-	dir   string       // where programs run
-	env   []string     // of programs
+	raw   *testenv.Env  // asks Redis directly
+	dir   string        // where programs run
+	slack time.Duration // longer than the usual patience
+	env   []string      // of programs
 }
 
 // newWorld starts a Redis.
@@ -115,7 +116,7 @@ func (r result) String() string { return strconv.Itoa(r.code) + "\n" + r.out + r
 // until waits for a condition.
 func (w *world) until(holds func() bool, what func() string) {
 	w.Helper()
-	end := time.NewTimer(testenv.Patience)
+	end := time.NewTimer(testenv.Patience + w.slack)
 	defer end.Stop()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,6 +140,30 @@ func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockc
 
 // TTL returns a LeaseConfig with that TTL.
 func TTL(d time.Duration) lockcore.LeaseConfig { return lockcore.LeaseConfig{TTL: d} }
+
+// Hold acquires a mutex with a TTL of a minute until the end of the test.
+func (e *Env) Hold(c *lockcore.Client, name string) *lockcore.Lease {
+	e.Helper()
+	m := Call(c.Mutex(name, TTL(time.Minute))).Must(e)
+	return Call(m.TryLock(e.Context())).Must(e)
+}
+
+// Background runs a function until the end of the test, or until stop.
+func (e *Env) Background(f func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			e.Errorf("in the background: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+	})
+	e.Cleanup(stop)
+	return stop
+}
 
 // As creates a user with ACL rules, and returns options for a client of that user.
 func (e *Env) As(user string, rules ...string) *redis.Options {

@@ -1,15 +1,15 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,15 +76,19 @@ func (e *env) noonctl(args ...string) result {
 }
 
 func run(ctx context.Context, url string, args ...string) result {
-	var out, errOut bytes.Buffer
-	getenv := func(name string) string {
-		if name == "NOONLOCK_REDIS" {
-			return url
-		}
-		return ""
-	}
-	code := cli.Run(ctx, cli.Process{Args: args, Getenv: getenv, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut})
-	return result{code, out.String(), errOut.String()}
+	var out bytes.Buffer
+	r := runWith(ctx, map[string]string{"NOONLOCK_REDIS": url}, &out, args...)
+	r.out = out.String()
+	return r
+}
+
+// runWith runs the program with these variables of the environment.
+func runWith(ctx context.Context, variables map[string]string, stdout io.Writer, args ...string) result {
+	var errOut bytes.Buffer
+	code := cli.Run(ctx, cli.Process{
+		Args: args, Getenv: func(name string) string { return variables[name] }, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: &errOut,
+	})
+	return result{code: code, errOut: errOut.String()}
 }
 
 // must runs the program, which must succeed and write nothing to standard error.
@@ -121,9 +125,7 @@ func check(t testing.TB, r result, code int, texts, args []string) {
 // program returns noonctl as a process of its own.
 func (e *env) program(args ...string) *exec.Cmd {
 	e.Helper()
-	self, err := os.Executable()
-	testenv.Must(e, err)
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(testenv.Call(os.Executable()).Must(e), args...)
 	cmd.Env = append(os.Environ(), programVariable+"=1", "NOONLOCK_REDIS="+e.url)
 	return cmd
 }
@@ -144,35 +146,12 @@ func (e *env) history(job string) []singleton.HistoryEntry {
 	return decode[struct{ Runs []singleton.HistoryEntry }](e, e.must("history", job, "-o", "json")).Runs
 }
 
-// hold acquires a mutex until the end of the test.
-func (e *env) hold(name string) *lockcore.Lease {
-	e.Helper()
-	m, err := e.client.Mutex(name, testenv.TTL(time.Minute))
-	testenv.Must(e, err)
-	l, err := m.TryLock(e.Context())
-	testenv.Must(e, err)
-	return l
-}
-
-// wait queues for a mutex, and then holds it until the end of the test.
+// wait queues for a mutex until the end of the test.
 func (e *env) wait(identity, name string) {
 	e.Helper()
-	c := e.Client(identity)
-	m, err := c.Mutex(name, testenv.TTL(time.Minute))
-	testenv.Must(e, err)
+	m := testenv.Call(e.Client(identity).Mutex(name, testenv.TTL(time.Minute))).Must(e)
 	before := e.waiters(name)
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		if l, err := m.Lock(ctx); err == nil {
-			<-ctx.Done()
-			_ = l.Unlock(context.Background())
-		}
-	})
-	e.Cleanup(func() {
-		cancel()
-		done.Wait()
-	})
+	e.Background(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
 	e.Until("it waits", func() bool { return e.waiters(name) > before })
 }
 
@@ -189,28 +168,10 @@ func (e *env) led(by string) {
 // runs runs a job until the end of the test.
 func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) (stop func()) {
 	e.Helper()
-	r, err := singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1})
-	testenv.Must(e, err)
+	r := testenv.Call(singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1})).Must(e)
 	testenv.Must(e, r.Add(job, schedule, work, cfg))
-	stop = e.background(r.Run)
+	stop = e.Background(r.Run)
 	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
-	return stop
-}
-
-// background runs a function until the end of the test.
-func (e *env) background(f func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			e.Errorf("in the background: %v", err)
-		}
-	})
-	stop = sync.OnceFunc(func() {
-		cancel()
-		done.Wait()
-	})
-	e.Cleanup(stop)
 	return stop
 }
 
@@ -218,4 +179,37 @@ func (e *env) background(f func(ctx context.Context) error) (stop func()) {
 func (e *env) set(key, value string) {
 	e.Helper()
 	testenv.Must(e, e.Raw.Set(e.Context(), key, value, 0).Err())
+}
+
+// follow starts a process, which is killed at the end of the test, and returns a function that
+// waits for its next line.
+func follow(t *testing.T, cmd *exec.Cmd) (next func() string) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Start())
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return func() string {
+		t.Helper()
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				t.Fatal("the process has ended")
+			}
+			return line
+		case <-time.After(testenv.Patience):
+			t.Fatal("no line")
+		}
+		return ""
+	}
 }

@@ -40,18 +40,36 @@ type lockJSON struct {
 	Waiters []struct{ Identity string }
 }
 
-// elector returns a candidate for the election board. Its work waits until its context has ended, and for drains.
-func (e *env) elector(identity string, drains <-chan struct{}) *election.LeaderElector {
+// works starts a leader of the election board, and a replica that leads three partitions.
+func (e *env) works() (resigns func()) {
 	e.Helper()
-	le, err := election.NewLeaderElector(e.Client(identity), "board", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) {
-			<-ctx.Done()
-			<-drains
-		},
-		OnStoppedLeading: func() {},
-	}, election.Config{Metadata: map[string]string{"version": "7"}})
-	testenv.Must(e, err)
-	return le
+	resigns = e.elects()
+	shards := testenv.Call(partition.NewRunner(e.client, "shards", 3, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})).Must(e)
+	e.Background(shards.Run)
+	e.shows("get partitions shards -o json", `"leads": 3`)
+	e.shows("get election board", e.client.Identity())
+	return resigns
+}
+
+// elects starts a candidate for the election board.
+func (e *env) elects() (stop func()) {
+	e.Helper()
+	le := testenv.Call(election.NewLeaderElector(e.client, "board", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+	}, election.Config{Metadata: map[string]string{"version": "7"}})).Must(e)
+	return e.Background(le.Run)
+}
+
+// nothing is the work of a job.
+func nothing(context.Context, singleton.Run) error { return nil }
+
+// shows runs a command until it prints the texts.
+func (e *env) shows(command string, texts ...string) {
+	e.Helper()
+	e.Until(fmt.Sprintf("%s prints %q", command, texts), func() bool {
+		r := e.noonctl(strings.Fields(command)...)
+		return r.code == 0 && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(r.out, text) })
+	})
 }
 
 // says runs a command. A text that begins with = is the whole output, one that begins with ! is not printed, and others
@@ -80,39 +98,25 @@ func (e *env) says(command string, code int, texts ...string) {
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.hold("orders")
+	e.Hold(e.client, "orders")
 	e.wait("worker-2", "orders")
-	e.hold("orders/eu-west-1")
-	rw, err := e.client.RWMutex("catalogue", "reader-1", lockcore.LeaseConfig{})
-	testenv.Must(t, err)
-	_, err = rw.TryRLock(t.Context())
-	testenv.Must(t, err)
-	gpus, err := e.client.Semaphore("gpus", 2, lockcore.LeaseConfig{})
-	testenv.Must(t, err)
-	_, err = gpus.TryAcquire(t.Context())
-	testenv.Must(t, err)
+	e.Hold(e.client, "orders/eu-west-1")
+	rw := testenv.Call(e.client.RWMutex("catalogue", "reader-1", lockcore.LeaseConfig{})).Must(t)
+	testenv.Call(rw.TryRLock(t.Context())).Must(t)
+	gpus := testenv.Call(e.client.Semaphore("gpus", 2, lockcore.LeaseConfig{})).Must(t)
+	testenv.Call(gpus.TryAcquire(t.Context())).Must(t)
 	e.set("noonlock:{foreign}:lock", "sesame")
 	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{hash}:lock", "sesame", "sesame").Err())
-	drains := make(chan struct{})
-	close(drains)
-	a, b := e.elector("a", drains), e.elector("b", drains)
-	stopA := e.background(a.Run)
-	e.led("a")
-	stopB := e.background(b.Run)
+	stopLeader := e.works()
+	b := &env{Env: e.Env, url: e.url, client: e.Client("b")}
+	stopB := b.elects()
 	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
-	shards, err := partition.NewRunner(e.client, "shards", 3, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
-	testenv.Must(t, err)
-	e.background(shards.Run)
-	e.Until("it leads all", func() bool {
-		return strings.Contains(e.noonctl("get", "partitions", "shards", "-o", "json").out, `"leads": 3`)
-	})
 	for _, job := range []string{"draw", "poll"} {
-		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+		e.runs(job, "@daily", nothing, singleton.JobConfig{})
 	}
 
 	for _, l := range decode[[]lockJSON](t, e.must("get", "locks", "-o", "json")) {
-		seen, err := e.client.Inspect(t.Context(), l.Name)
-		testenv.Must(t, err)
+		seen := testenv.Call(e.client.Inspect(t.Context(), l.Name)).Must(t)
 		if l.Kind != string(seen.Kind) || l.NoTTL != seen.NoTTL || len(l.Holders) != len(seen.Holders) || len(l.Waiters) != len(seen.Waiters) {
 			t.Errorf("get %+v, Inspect %+v", l, seen)
 		}
@@ -124,11 +128,8 @@ func TestOutput(t *testing.T) {
 		Metadata     map[string]string
 	}
 	got := decode[electionJSON](t, e.must("get", "election", "board", "-o", "json"))
-	board, err := election.NewElection(e.client, "board")
-	testenv.Must(t, err)
-	r, err := board.Record(t.Context())
-	testenv.Must(t, err)
-	if got.Name != "board" || got.Leader != "a" || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
+	r := testenv.Call(testenv.Call(election.NewElection(e.client, "board")).Must(t).Record(t.Context())).Must(t)
+	if got.Name != "board" || got.Leader != "worker-1" || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
 		t.Errorf("get %+v, Record %+v", got, r)
 	}
 	lists := decode[map[string][]struct{ Name, Job string }](t, e.must("get", "all", "-o", "json"))
@@ -155,7 +156,6 @@ func TestOutput(t *testing.T) {
 		{"describe partition shards", 0, []string{"shards", "led", "worker-1"}},
 		{"describe partition x", 66, []string{`there is no partition "x"`}},
 		{"get job/draw job/poll -o name", 0, []string{"=draw\npoll\n"}},
-		{"get job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
 		{"get all job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
 		{"get all", 0, []string{"NAME ", "lock/orders ", "held ", "election/board "}},
 		{"get all --no-headers", 0, []string{"!NAME ", "lock/orders "}},
@@ -164,22 +164,21 @@ func TestOutput(t *testing.T) {
 		{"version", 0, []string{"Version:", built["version"], runtime.Version()}},
 
 		{"get lock ordres", 66, []string{`no lock "ordres" is held`}},
-		{"describe lock Orders", 66, []string{`no lock "Orders" is held`}},
 		{"release eu-west --yes", 66, []string{`no lock "eu-west" is held`}},
 		{"pause darw", 66, []string{`there is no job "darw"`}},
-		{"resume darw", 66, []string{`there is no job "darw"`}},
-		{"trigger darw", 66, []string{`there is no job "darw"`}},
 		{"history darw", 66, []string{`there is no job "darw"`}},
 		{"get job darw -o json", 66, []string{"=", `there is no job "darw"`}},
 		{"describe job darw", 66, []string{`there is no job "darw"`}},
 		{"get election x", 66, []string{`there is no election "x"`}},
 		{"describe election x", 66, []string{`there is no election "x"`}},
+		{"resign x", 66, []string{`there is no election "x"`}},
+		{"resign board --to x", 66, []string{"election board has no candidate x; it has b"}},
+		{"resign board --reason " + strings.Repeat("x", 201), 64, []string{"--reason is", "200 bytes"}},
 		{"get locks orders nope", 66, []string{"worker-1"}},
 		{"get job/draw lock/none", 66, []string{"job/draw"}},
 
 		{"__complete get locks ord", 0, []string{"=orders\norders/eu-west-1\n:4\n"}},
 		{"__complete describe lock cat", 0, []string{"=catalogue\n:4\n"}},
-		{"__complete release cat", 0, []string{"=catalogue\n:4\n"}},
 		{"__complete release catalogue orders", 0, []string{"=:4\n"}},
 		{"__complete pause x", 0, []string{"=:4\n"}},
 		{"__complete get locks -o n", 0, []string{"=table\njson\nyaml\nname\n:4\n"}},
@@ -195,54 +194,101 @@ func TestOutput(t *testing.T) {
 		t.Errorf("completion while Redis is away: %+v", r)
 	}
 
+	e.says("resign board --to b --reason drained", 0, "=election board: worker-1 was asked to transfer to b\n")
+	e.led("b")
+	stopLeader()
+	e.says("resign board --to x", 66, "election board has no candidate x; it has none")
+	r = testenv.Call(testenv.Call(election.NewElection(e.client, "board")).Must(t).Record(t.Context())).Must(t)
 	stopB()
-	stopA()
+	e.says("resign board", 66, "election board has no leader")
 	e.says("describe election board", 0, "no leader", "Resigned")
 	if got := decode[[]electionJSON](t, e.must("get", "elections", "-o", "json"))[0]; got.Leader != "" || got.Token != r.Token || len(got.Candidates) != 0 {
 		t.Errorf("after its end: %+v", got)
 	}
 }
 
-// get jobs, describe job and history show what Status and Runs return.
-func TestGetJobs(t *testing.T) {
+// jobs runs three jobs. The first run of draw fails, those of slow ignore their context until the end of the test, and
+// those of report do nothing.
+func (e *env) jobs() (stopReport func()) {
+	e.Helper()
+	release, failed := make(chan struct{}), false
+	work := func(_ context.Context, run singleton.Run) error {
+		switch {
+		case run.Job == "slow":
+			<-release
+		case run.Job == "draw" && !failed:
+			failed = true
+			return errors.New("no\nwinners\x1b[2J")
+		}
+		return nil
+	}
+	for _, name := range []string{"draw", "slow", "report"} {
+		stopReport = e.runs(name, "@daily", work, singleton.JobConfig{MaxAttempts: 1})
+	}
+	e.Cleanup(func() { close(release) })
+	return stopReport
+}
+
+// get jobs, describe job and history show what Status and Runs return. What an operator asks is one command: which jobs
+// fail or run, in which order, and what was canceled and still runs. rerun runs a failed tick again, once.
+func TestJobs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	begun, end := make(chan struct{}, 10), make(chan struct{})
-	e.runs("draw", "@daily", func(ctx context.Context, _ singleton.Run) error {
-		begun <- struct{}{}
-		select {
-		case <-end:
-			return errors.New("no\nwinners\x1b[2J")
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}, singleton.JobConfig{MaxAttempts: 1})
-	e.says("get jobs", 0, "idle", "!ago")
-	e.says("trigger draw", 0, "job draw triggered: trigger/20")
-	<-begun
-	j, err := singleton.NewJob(e.client, "draw")
-	testenv.Must(t, err)
-	want, err := j.Status(t.Context())
-	testenv.Must(t, err)
-	got := decode[singleton.Status](t, e.must("get", "job", "draw", "-o", "json"))
-	got.Now = want.Now
-	if a, b := toJSON(t, got), toJSON(t, want); a != b {
-		t.Errorf("get %s, Status %s", a, b)
+	e.jobs()
+	e.says("get jobs", 0, "idle", "0 0 * * *", "!ago")
+	e.says("trigger draw --reason now", 0, "job draw triggered: trigger/20", "!no replica")
+	e.must("trigger", "slow")
+	names := func(args ...string) string {
+		return strings.Join(strings.Fields(e.must(append([]string{"get", "jobs", "-o", "name"}, args...)...)), " ")
 	}
-	e.says("describe job draw", 0, "running", "!Last tick", "  trigger/20", "worker-1", "0 0 * * *")
-	close(end)
-	e.Until("it has ended", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() == 1 })
+	e.Until("draw has failed", func() bool { return names("--state", "failing") == "draw" })
+	e.Until("slow runs", func() bool { return names("--state", "running") == "slow" })
+	testenv.Equal(t, "the jobs by attention", names("--sort", "attention"), "draw slow report")
+	testenv.Equal(t, "the jobs by name", names("--sort", "name"), "draw report slow")
+	e.says("get jobs", 0, "Jobs that fail: 1 of 3.\n")
+	e.says("describe job slow", 0, "running", "!Last tick", "  trigger/20", "worker-1", "0 0 * * *")
 	for _, command := range []string{"history draw", "describe job draw", "history draw --since 1h", "history draw --since 2020-01-01T00:00:00Z"} {
 		e.says(command, 0, "failed", `no; winners\x1b[2J`, "trigger/20")
 	}
-	entries := e.history("draw")
-	runs, err := j.Runs(t.Context(), 5)
-	testenv.Must(t, err)
-	if a, b := toJSON(t, entries), toJSON(t, runs); a != b {
-		t.Errorf("history %s, Runs %s", a, b)
-	}
 	e.says("history draw --since "+time.Now().Add(time.Hour).Format(time.RFC3339), 0, "=")
-	e.says("pause draw --reason audit", 0)
+	j := testenv.Call(singleton.NewJob(e.client, "draw")).Must(t)
+	status := testenv.Call(j.Status(t.Context())).Must(t)
+	got := decode[singleton.Status](t, e.must("get", "job", "draw", "-o", "json"))
+	got.Now = status.Now
+	testenv.Equal(t, "get", toJSON(t, got), toJSON(t, status))
+	testenv.Equal(t, "history", toJSON(t, e.history("draw")), toJSON(t, testenv.Call(j.Runs(t.Context(), 5)).Must(t)))
+
+	e.says("cancel draw", 66, "nothing is running")
+	e.says("cancel slow --tick 2020-01-01T00:00:00Z", 66, "2020-01-01T00:00:00Z is not open")
+	e.says("cancel slow --reason input", 0, "job slow canceled: trigger/20")
+	e.says("describe job slow", 0, "running, canceled\n", ": input")
+
+	tick := e.history("draw")[0].Name()
+	e.says("rerun draw --reason mended --tick "+tick, 0, "runs again\n")
+	e.shows("history draw", "succeeded")
+	e.says("rerun draw --tick "+tick, 1, "the tick has succeeded")
+	e.says("rerun draw --tick 2020-01-01T00:00:00Z", 66, "there is no 2020-01-01T00:00:00Z in the history")
+	e.says("rerun draw --tick "+strings.TrimPrefix(tick, "trigger/"), 66, "in the history")
+	e.says("rerun x --tick "+tick, 66, "there is no job")
+}
+
+func toJSON(t *testing.T, v any) string {
+	t.Helper()
+	return string(testenv.Call(json.Marshal(v)).Must(t))
+}
+
+// What operators do is in the descriptions and the histories. An act that changes nothing says that its reason is not
+// recorded, and a trigger that no replica is there. All jobs are paused and resumed, with a line for each; a Once is no
+// job. A job is forgotten when no replica runs it any more.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	stopReport := e.jobs()
+	const unchanged = " changed nothing, and its reason is not recorded; the former one stays"
+	e.says("resume draw --reason ready", 0, "this resume"+unchanged+"\n")
+	e.says("pause draw --reason audit", 0, "=job draw paused\n")
+	e.says("pause draw", 0, "!nothing")
+	e.says("pause draw --reason holidays", 0, "this pause"+unchanged+", by ", ": audit\n")
 	e.says("describe job draw", 0, "Paused by:", ": audit\n", " pause ")
 	e.says("history draw", 0, "Acts of operators:", "audit", " pause ")
 	acts := decode[struct{ Acts []singleton.Action }](t, e.must("history", "draw", "-o", "json", "--limit", "1")).Acts
@@ -250,78 +296,30 @@ func TestGetJobs(t *testing.T) {
 		t.Errorf("the newest act: %+v", acts)
 	}
 	for range 10 {
-		_, err := j.Trigger(t.Context())
-		testenv.Must(t, err)
+		e.must("trigger", "draw")
 	}
 	e.says("describe job draw", 0, ": audit", "! pause ") // ten acts are newer
-	e.says("get jobs", 0, "paused", "Jobs that fail: 1 of 1.\n")
-	e.says("resume draw", 0, "=job draw resumed\n")
+	e.says("get jobs", 0, "paused")
+
+	runner := testenv.Call(singleton.NewRunner(e.client, singleton.Config{})).Must(t)
+	testenv.Must(t, runner.Once(t.Context(), "x", func(context.Context) error { return nil }))
+	for range 2 {
+		e.says("pause --all --reason holidays", 0, "job draw paused\njob report paused\njob slow paused\n", "!once")
+	}
+	e.says("describe job report", 0, "holidays")
+	e.says("resume --all", 0, "job draw resumed\njob report resumed\njob slow resumed\n")
 	e.says("get jobs", 0, "!paused")
-}
+	e.says("pause draw --all", 64, "noonctl: ")
+	e.says("pause", 64, "needs JOB")
 
-// What an operator asks is one command: which jobs fail or run, in which order, and what was canceled and still runs.
-func TestQuestionsOfAnOperator(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	release := make(chan struct{})
-	for name, outcome := range map[string]error{"fails": errors.New("no winners"), "good": nil, "slow": nil} {
-		e.runs(name, "@daily", func(context.Context, singleton.Run) error {
-			if name == "slow" {
-				<-release // it ignores its context
-			}
-			return outcome
-		}, singleton.JobConfig{MaxAttempts: 1})
-		e.must("trigger", name)
-	}
-	t.Cleanup(func() { close(release) })
-	names := func(args ...string) string {
-		return strings.Join(strings.Fields(e.must(append([]string{"get", "jobs", "-o", "name"}, args...)...)), " ")
-	}
-	e.Until("two have ended", func() bool { return names("--sort", "attention") == "fails slow good" })
-	e.Until("the third runs", func() bool { return names("--state", "running") == "slow" })
-	for want, args := range map[string][]string{"fails": {"--state", "failing"}, "fails good slow": {"--sort", "name"}} {
-		if got := names(args...); got != want {
-			t.Errorf("get jobs %q: %q, want %q", args, got, want)
-		}
-	}
-	e.says("get jobs", 0, "Jobs that fail: 1 of 3.\n", "0 0 * * *")
-	e.says("cancel fails", 66, "nothing is running")
-	e.says("cancel slow --tick 2020-01-01T00:00:00Z", 66, "2020-01-01T00:00:00Z is not open")
-	e.says("cancel slow --reason input", 0, "job slow canceled: trigger/20")
-	e.says("describe job slow", 0, "running, canceled\n", ": input")
-}
-
-func toJSON(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	testenv.Must(t, err)
-	return string(text)
-}
-
-// rerun runs a failed tick again, once.
-func TestRerun(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	ran := 0
-	e.runs("draw", "@daily", func(context.Context, singleton.Run) error {
-		if ran++; ran == 1 {
-			return errors.New("no winners")
-		}
-		return nil
-	}, singleton.JobConfig{MaxAttempts: 1})
-	e.must("trigger", "draw")
-	history := func() []singleton.HistoryEntry { return e.history("draw") }
-	e.Until("it has failed", func() bool { return len(history()) == 1 })
-	tick := history()[0].Name()
-	if out := e.must("rerun", "draw", "--tick", tick, "--reason", "mended"); !strings.HasSuffix(out, "runs again\n") {
-		t.Errorf("rerun: %q", out)
-	}
-	e.Until("it has succeeded", func() bool { return history()[0].Outcome == singleton.OutcomeSucceeded })
-	e.says("rerun draw --tick "+tick, 1, "the tick has succeeded")
-	e.says("rerun draw --tick 2020-01-01T00:00:00Z", 66, "there is no 2020-01-01T00:00:00Z in the history")
-	e.says("rerun draw --tick "+strings.TrimPrefix(tick, "trigger/"), 66, "in the history")
-	e.says("rerun draw --reason "+strings.Repeat("x", 201)+" --tick "+tick, 64, "--reason is")
-	e.says("rerun x --tick "+tick, 66, "there is no job")
+	e.says("forget job report", 1, `"report"`, "already running on "+e.client.Identity())
+	stopReport()
+	e.shows("get jobs", "no replicas")
+	e.says("trigger report", 0, "no replica of the job is there; the run waits for one\n")
+	e.says("forget job/report", 0, "=job report forgotten\n")
+	e.says("get jobs -o name", 0, "=draw\nonce/x\nslow\n")
+	e.says("forget job report", 66, `there is no job "report"`)
+	e.says("forget", 64, "forget needs")
 }
 
 // A job that cannot be read does not hide the others.
@@ -329,7 +327,7 @@ func TestBrokenThings(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, job := range []string{"first", "zebra"} {
-		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+		e.runs(job, "@daily", nothing, singleton.JobConfig{})
 	}
 	for i := range 5 {
 		e.set(fmt.Sprintf("noonlock:{job/m%d}:job", i), "x")
@@ -351,16 +349,13 @@ func TestRedisIsAway(t *testing.T) {
 	e := newEnv(t)
 	e.Real.Pause()
 	for url, want := range map[string]string{
-		"redis://127.0.0.1:1": "connection refused", e.url: "",
-		"redis+cluster://127.0.0.1:1":             "connection refused",
-		"redis+sentinel://127.0.0.1:1?master=who": "",
+		"redis://127.0.0.1:1": "connection refused", e.url: "", "redis+cluster://127.0.0.1:1": "connection refused", "redis+sentinel://127.0.0.1:1?master=who": "",
 	} {
-		for _, args := range [][]string{{"get", "locks", "--prefix", "a", "--prefix", "a"}, {"get", "locks", "x"}, {"describe", "job", "x"}, {"pause", "x"}, {"release", "x", "--yes"}} {
-			t.Run(url+" "+strings.Join(args, " "), func(t *testing.T) {
+		for _, command := range []string{"get locks", "describe job x"} {
+			t.Run(url+" "+command, func(t *testing.T) {
 				t.Parallel()
-				start := time.Now()
-				r := run(t.Context(), url, append(args, "--timeout", "3s")...)
-				check(t, r, 69, []string{"Redis at ", "did not answer within 3s: ", want}, args)
+				args, start := strings.Fields(command+" --timeout 3s"), time.Now()
+				check(t, run(t.Context(), url, args...), 69, []string{"Redis at ", "did not answer within 3s: ", want}, args)
 				if took := time.Since(start); took > testenv.Patience/4 {
 					t.Errorf("%q took %s", args, took)
 				}
@@ -374,11 +369,9 @@ func TestFault76_OneNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servers.Cluster(t, 2, 0)
 	one := "redis://" + cluster.Addrs()[0]
-	for _, kind := range []string{"locks", "elections", "jobs"} {
-		check(t, run(t.Context(), one, "get", kind), 1, []string{"one of the 2 primaries of a cluster", "redis+cluster"}, []string{kind})
-		if r := run(t.Context(), "redis+cluster://"+strings.Join(cluster.Addrs(), ","), "get", kind); r.code != 0 {
-			t.Errorf("get %s: %+v", kind, r)
-		}
+	check(t, run(t.Context(), one, "get", "locks"), 1, []string{"one of the 2 primaries of a cluster", "redis+cluster"}, nil)
+	if r := run(t.Context(), "redis+cluster://"+strings.Join(cluster.Addrs(), ","), "get", "all"); r.code != 0 {
+		t.Errorf("get all: %+v", r)
 	}
 	refused := 0
 	for i := range 20 { // names of both nodes
@@ -427,24 +420,12 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 				_ = c.Close(context.Background())
 				_ = e.Raw.Close()
 			})
-			e.hold("orders")
-			le, err := election.NewLeaderElector(c, "board", election.Callbacks{
-				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-			}, election.Config{})
-			testenv.Must(t, err)
-			shards, err := partition.NewRunner(c, "shards", 3, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
-			testenv.Must(t, err)
-			e.background(le.Run)
-			e.background(shards.Run)
-			e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-			draw, err := singleton.NewJob(c, "draw")
-			testenv.Must(t, err)
-			_, err = draw.Trigger(t.Context())
-			testenv.Must(t, err)
-			e.Until("all of them work", func() bool {
-				out := e.must("get", "all") + e.must("history", "draw")
-				return !slices.ContainsFunc([]string{"lock/orders ", "election/board ", "partition/shards ", "job/draw ", "succeeded"}, func(s string) bool { return !strings.Contains(out, s) })
-			})
+			e.Hold(e.client, "orders")
+			e.works()
+			e.runs("draw", "@daily", nothing, singleton.JobConfig{})
+			testenv.Call(testenv.Call(singleton.NewJob(c, "draw")).Must(t).Trigger(t.Context())).Must(t)
+			e.shows("get all", "lock/orders ", "election/board ", "partition/shards ", "job/draw ")
+			e.shows("history draw", "succeeded")
 			for _, args := range []string{
 				"describe lock orders", "describe election board", "describe partition shards", "describe job draw",
 				"get locks none", "get jobs -o json", "history draw --since 1m",
@@ -485,7 +466,7 @@ func statuszOf(t *testing.T, url string) *statusz.Page {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.hold("orders")
+	e.Hold(e.client, "orders")
 	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-eval"}, "nokeys": {"~other*", "+@all"}, "notype": {"~*", "+@all", "-type"}} {
 		e.As(name, rules...)
 	}
@@ -517,26 +498,20 @@ func TestUnusualNames(t *testing.T) {
 	const escaped = `\u202egnp\u2066\u200b\u061c\u3164\U000e0001`
 	names := []string{"-o", "a*b?[c]", "räksmörgås", "雪", `back\slash`, "a:b:lock", "--", odd, "😀", "a'b\"c"}
 	for _, name := range names {
-		e.hold(name)
+		e.Hold(e.client, name)
 	}
 	e.client = e.Client(odd)
 	e.runs(odd, "@yearly", func(context.Context, singleton.Run) error { return errors.New(odd + "\x1b[2J\n\u2028") }, singleton.JobConfig{MaxAttempts: 1})
-	e.hold("ours")
+	e.Hold(e.client, "ours")
 	e.must("trigger", odd)
 	e.Until("it has failed", func() bool { return len(e.history(odd)) == 1 })
 	names = append(names, "ours")
 	slices.Sort(names)
-	for _, decoder := range []func(args ...string) (all []lockJSON){
-		func(args ...string) []lockJSON {
-			return decode[[]lockJSON](t, e.must(append(args, "-o", "json")...))
-		},
-		func(args ...string) (all []lockJSON) {
-			testenv.Must(t, yaml.Unmarshal([]byte(e.must(append(args, "-o", "yaml")...)), &all))
-			return all
-		},
-	} {
+	var ofYAML []lockJSON
+	testenv.Must(t, yaml.Unmarshal([]byte(e.must("get", "locks", "-o", "yaml")), &ofYAML))
+	for _, list := range [][]lockJSON{decode[[]lockJSON](t, e.must("get", "locks", "-o", "json")), ofYAML} {
 		var got []string
-		for _, l := range decoder("get", "locks") {
+		for _, l := range list {
 			got = append(got, l.Name)
 		}
 		if !slices.Equal(got, names) {
@@ -568,31 +543,11 @@ func TestUnusualNames(t *testing.T) {
 	}
 }
 
-// A pause, resume or cancel that changes nothing says that its reason is not recorded. A trigger says
-// that no replica is there.
-func TestActsWithoutAnEffect(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	stop := e.runs("draw", "@daily", func(ctx context.Context, _ singleton.Run) error {
-		<-ctx.Done()
-		return ctx.Err()
-	}, singleton.JobConfig{})
-	const unchanged = " changed nothing, and its reason is not recorded; the former one stays"
-	e.says("resume draw --reason ready", 0, "this resume"+unchanged+"\n")
-	e.says("pause draw --reason data", 0, "!nothing")
-	e.says("pause draw", 0, "!nothing")
-	e.says("pause draw --reason holidays", 0, "this pause"+unchanged+", by ", ": data\n")
-	e.says("trigger draw --reason now", 0, "!no replica")
-	stop()
-	e.Until("no replica is there", func() bool { return strings.Contains(e.must("get", "jobs"), "no replicas") })
-	e.says("trigger draw", 0, "no replica of the job is there; the run waits for one\n")
-}
-
 // A run at an instant has an id and a payload, which is read from a text or a file, and is shown by nothing.
 func TestTriggerAtAnInstant(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.runs("draw", "@daily", nothing, singleton.JobConfig{})
 	file := filepath.Join(t.TempDir(), "order")
 	testenv.Must(t, os.WriteFile(file, []byte("the secret"), 0o600))
 	const at = "2099-01-02T03:04:05Z"
@@ -608,25 +563,6 @@ func TestTriggerAtAnInstant(t *testing.T) {
 		e.says("trigger draw "+wrong, 64, "noonctl: ")
 	}
 	e.says("cancel draw --id x --tick "+at, 64, "only one of them")
-}
-
-// All jobs are paused and resumed, with a line for each. A Once is no job.
-func TestPauseAll(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	nothing := func(context.Context, singleton.Run) error { return nil }
-	e.runs("draw", "@daily", nothing, singleton.JobConfig{})
-	e.runs("report", "@daily", nothing, singleton.JobConfig{})
-	runner, err := singleton.NewRunner(e.client, singleton.Config{})
-	testenv.Must(t, err)
-	testenv.Must(t, runner.Once(t.Context(), "x", func(context.Context) error { return nil }))
-	for range 2 {
-		e.says("pause --all --reason holidays", 0, "job draw paused\njob report paused\n", "!once")
-	}
-	e.says("describe job report", 0, "holidays")
-	e.says("resume --all", 0, "job draw resumed\njob report resumed\n")
-	e.says("pause draw --all", 64, "noonctl: ")
-	e.says("pause", 64, "needs JOB")
 }
 
 // If nobody reads the output, the program ends without an error message.

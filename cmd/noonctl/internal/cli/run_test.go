@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -52,6 +53,7 @@ func TestRunExitCodes(t *testing.T) {
 	}{
 		{[]string{"true"}, 0},
 		{[]string{"sh", "-c", "exit 7"}, 7},
+		{[]string{"sh", "-c", `case "$NOONLOCK_LOCK$NOONLOCK_ELECTION $NOONLOCK_TOKEN" in "orders "[1-9]*|"board "[1-9]*) exit 5; esac`}, 5},
 		// What leaves the group is not awaited, nor a process that has ended, and whose parent has left.
 		{[]string{"sh", "-c", "(true & exec setsid sleep 600) >/dev/null 2>&1 & exit 7"}, 7},
 		{[]string{"sh", "-c", "kill -KILL $$"}, 137},
@@ -95,7 +97,7 @@ func TestRunEnvironment(t *testing.T) {
 func TestRunNotAcquired(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	l := e.hold("orders")
+	l := e.Hold(e.client, "orders")
 	for wait, lines := range map[string]int{"0s": 0, "200ms": 0, "6s": 1} {
 		r := exits(t, e.program("run", "--lock", "orders", "--wait", wait, "--", "echo", "hello"))
 		last := r.errOut[strings.LastIndex(strings.TrimSpace(r.errOut), "\n")+1:]
@@ -119,10 +121,17 @@ func TestRunNotAcquired(t *testing.T) {
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
+	sh := testenv.Call(exec.LookPath("sh")).Must(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1} {
 		cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 20 & wait")
-		next := follow(t, cmd)
-		next()
+		if sig == syscall.SIGTERM { // after a signal that noonctl was told to ignore, as by nohup
+			cmd.Args = append([]string{"sh", "-c", `trap '' HUP; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+			cmd.Path = sh
+		}
+		follow(t, cmd)()
+		if sig == syscall.SIGTERM {
+			testenv.Must(t, cmd.Process.Signal(syscall.SIGHUP))
+		}
 		testenv.Must(t, cmd.Process.Signal(sig))
 		if code := exitOf(t, cmd); code != 128+int(sig) {
 			t.Errorf("%v: exit code %d", sig, code)
@@ -143,7 +152,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 
-	e.hold("orders")
+	e.Hold(e.client, "orders")
 	cmd = e.program("run", "--lock", "orders", "--", "true")
 	follow(t, cmd)
 	e.Until("it waits", func() bool { return e.waiters("orders") == 1 })
@@ -152,24 +161,6 @@ func TestRunPassesSignalsOn(t *testing.T) {
 		t.Errorf("during the wait: exit code %d", code)
 	}
 	e.Until("nobody waits", func() bool { return e.waiters("orders") == 0 })
-}
-
-// A signal that noonctl was told to ignore, as by nohup, does not reach the command.
-func TestRunUnderNohup(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	cmd := e.program("run", "--lock", "orders", "--", "sh", "-c", "echo on; sleep 20 & wait")
-	sh, err := exec.LookPath("sh")
-	testenv.Must(t, err)
-	cmd.Args = append([]string{"sh", "-c", `trap '' HUP; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
-	cmd.Path = sh
-	next := follow(t, cmd)
-	next()
-	testenv.Must(t, cmd.Process.Signal(syscall.SIGHUP))
-	testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
-	if code := exitOf(t, cmd); code != 128+int(syscall.SIGTERM) {
-		t.Errorf("exit code %d", code)
-	}
 }
 
 // exitOf waits for a process that follow has started.
@@ -203,7 +194,7 @@ func TestRunAfterForceRelease(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, said.String())
 	}
 	// Without --yes, release asks, and without a terminal it cannot.
-	e.hold("orders")
+	e.Hold(e.client, "orders")
 	r := e.noonctl("release", "orders")
 	if r.code != 64 || !strings.Contains(r.out, "worker-1") || !strings.Contains(r.errOut, "--yes") || e.lockFree("orders") {
 		t.Errorf("without a terminal: %+v", r)
@@ -218,51 +209,6 @@ func TestRunAfterForceRelease(t *testing.T) {
 		if out := e.must("describe", "lock", name); !strings.Contains(out, "Released by force, the last one first:\n") || !strings.Contains(out, "@") || !strings.HasSuffix(out, want) {
 			t.Errorf("describe: %q", out)
 		}
-	}
-}
-
-// Of two replicas, one runs the command. When it is stopped, it waits for the command and hands
-// over at once.
-func TestElect(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	replica := func(name string) (*exec.Cmd, func() string) {
-		cmd := e.program("elect", "board", "--identity", name, "--", "sh", "-c",
-			`trap 'sleep 0.2; echo off; exit 4' TERM; echo "$NOONLOCK_ELECTION $NOONLOCK_TOKEN"; while :; do sleep 0.02; done`)
-		return cmd, follow(t, cmd)
-	}
-	a, linesA := replica("a")
-	var token uint64
-	leads := func(line string) {
-		var next uint64
-		if _, err := fmt.Sscanf(line, "board %d", &next); err != nil || next <= token {
-			t.Errorf("the command has %q after token %d", line, token)
-		}
-		token = next
-	}
-	leads(linesA())
-	b, linesB := replica("b")
-	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
-	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
-	if line := linesA(); line != "off" {
-		t.Errorf("a prints %q", line)
-	}
-	if code := exitOf(t, a); code != 4 {
-		t.Errorf("a has the exit code %d", code)
-	}
-	leads(linesB())
-	// A lost leadership stops the command, and b campaigns again.
-	e.must("release", "election/board", "--yes")
-	if line := linesB(); line != "off" {
-		t.Errorf("b prints %q", line)
-	}
-	leads(linesB())
-	testenv.Must(t, b.Process.Signal(syscall.SIGINT)) // which sh does not handle
-	if code := exitOf(t, b); code != 130 && code != 4 {
-		t.Errorf("b has the exit code %d", code)
-	}
-	if !e.lockFree("election/board") {
-		t.Error("the election has a leader still")
 	}
 }
 
@@ -372,57 +318,65 @@ func TestReadinessOfRunNeedsTheRightsOfItsLock(t *testing.T) {
 func TestElectHTTP(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	type replica struct {
-		cmd  *exec.Cmd
-		addr string
-	}
-	start := func(name string) replica {
+	start := func(name string) (*exec.Cmd, string) {
 		cmd := e.program("elect", "board", "--identity", name, "--http", "127.0.0.1:0")
 		addr, _ := answering(t, cmd)
-		return replica{cmd, addr}
+		return cmd, addr
 	}
-	a := start("a")
-	e.Until("a leads", func() bool { code, _ := get(a.addr + "/leader"); return code == 200 })
-	b := start("b")
-	e.Until("b knows the leader", func() bool { _, body := get(b.addr + "/"); return strings.Contains(body, `"leader":"a"`) })
-	if code, body := get(b.addr + "/leader"); code != 503 {
-		t.Errorf("b: %d %s", code, body)
-	}
-	if code, _ := get(b.addr + "/x"); code != 404 {
-		t.Errorf("another path: %d", code)
-	}
+	leader, a := start("a")
+	e.answers(a+"/leader", 200)
+	_, b := start("b")
+	e.Until("b knows the leader", func() bool { _, body := get(b + "/"); return strings.Contains(body, `"leader":"a"`) })
 	for _, c := range []struct {
-		replica replica
-		wait    string
-		want    int
-	}{{a, "30s", 200}, {b, "1ms", 503}, {b, "0s", 503}, {b, "soon", 400}, {b, "-1s", 400}, {b, "31s", 400}} {
-		if code, body := get(c.replica.addr + "/leader?wait=" + c.wait); code != c.want || code == 400 && body != `wait is "`+c.wait+"\"; it must be a duration from 0s to 30s\n" {
-			t.Errorf("wait=%s: %d %s, want %d", c.wait, code, body, c.want)
+		url  string
+		code int
+		body string // its beginning
+	}{
+		{a + "/", 200, `{"election":"board","leader":"a","identity":"a","leading":true,"token":`},
+		{a + "/leader?wait=30s", 200, ""},
+		{b + "/leader", 503, ""},
+		{b + "/x", 404, ""},
+		{b + "/leader?wait=1ms", 503, ""},
+		{b + "/leader?wait=0s", 503, ""},
+		{b + "/leader?wait=soon", 400, "wait is \"soon\"; it must be a duration from 0s to 30s\n"},
+		{b + "/leader?wait=-1s", 400, "wait is \"-1s\""},
+		{b + "/leader?wait=31s", 400, "wait is \"31s\""},
+	} {
+		if code, body := get(c.url); code != c.code || !strings.HasPrefix(body, c.body) {
+			t.Errorf("%s: %d %s, want %d %s", c.url, code, body, c.code, c.body)
 		}
-	}
-	code, body := get(a.addr + "/")
-	answer := decode[struct {
-		Election, Leader, Identity string
-		Leading                    bool
-		Token                      uint64
-	}](t, body)
-	if code != 200 || answer.Election != "board" || answer.Leader != "a" || answer.Identity != "a" || !answer.Leading || answer.Token == 0 {
-		t.Errorf("a: %d %s", code, body)
 	}
 	waited := make(chan int, 1) // the answer of b to a request that arrives before it leads
 	go func() {
-		defer close(waited)
-		if resp, err := http.Get("http://" + b.addr + "/leader?wait=30s"); err == nil {
-			resp.Body.Close()
-			waited <- resp.StatusCode
-		}
+		code, _ := get(b + "/leader?wait=30s")
+		waited <- code
 	}()
-	testenv.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
-	if code := exitOf(t, a.cmd); code != 0 {
-		t.Errorf("a has the exit code %d", code)
+	testenv.Must(t, leader.Process.Signal(syscall.SIGTERM))
+	testenv.Equal(t, "the exit code of a", exitOf(t, leader), 0)
+	testenv.Equal(t, "the answer to the request that waited", <-waited, 200)
+	e.answers(b+"/leader", 200)
+}
+
+func TestCopyTo(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for range 2 { // an init container may run again
+		if got := run(t.Context(), "", "copy-to", folder); got.code != 0 || got.out+got.errOut != "" {
+			t.Fatalf("%+v", got)
+		}
 	}
-	if code := <-waited; code != 200 {
-		t.Errorf("the request that waited: %d", code)
+	cmd := exec.Command(filepath.Join(folder, "noonctl"), "--version")
+	cmd.Env = append(os.Environ(), programVariable+"=yes")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "noonctl version ") {
+		t.Errorf("the copy says %q, %v", out, err)
 	}
-	e.Until("b leads", func() bool { code, _ := get(b.addr + "/leader"); return code == 200 })
+	entries, err := os.ReadDir(folder)
+	testenv.Must(t, err)
+	if got := run(t.Context(), "", "copy-to", folder+"/none"); got.code != 1 || !strings.Contains(got.errOut, folder) {
+		t.Errorf("to a folder that does not exist: %+v", got)
+	}
+	if len(entries) != 1 {
+		t.Errorf("the folder has %v; want only noonctl", entries)
+	}
 }

@@ -65,8 +65,8 @@ func (e *env) ask(url string, change func(r *http.Request)) (*http.Response, str
 	return answer, string(body[:n])
 }
 
-// serve shows the page to browsers of this machine, also while a browser has it open, and ends at a
-// signal.
+// serve shows the page to browsers of this machine, also while a browser has it open, and ends at a signal. Without
+// --allow-actions, the page is read-only.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -76,6 +76,9 @@ func TestServe(t *testing.T) {
 	}
 	if a, body := e.ask(url, func(r *http.Request) { r.Host = "evil.example" }); a.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("with another host: %d %q", a.StatusCode, body)
+	}
+	if a, body := e.ask(url+"act", acts(url, "")); a.StatusCode != http.StatusForbidden || !strings.Contains(body, "read-only") {
+		t.Errorf("an action: %d %q", a.StatusCode, body)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"events", http.NoBody)
 	testenv.Must(t, err)
@@ -92,76 +95,60 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// With --token-file, every request needs the token.
+// acts makes a request release the lock "orders", for an operator whom a proxy names.
+func acts(url, token string) func(r *http.Request) {
+	return func(r *http.Request) {
+		r.Method = http.MethodPost
+		r.Body = io.NopCloser(strings.NewReader(`{"action":"release","name":"orders","token":"0"}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Noonlock-Action", "release")
+		r.Header.Set("Origin", strings.TrimSuffix(url, "/"))
+		r.Header["X-User"] = []string{"mallory", "ann\t" + strings.Repeat("é", 120)}
+		if token != "" {
+			r.SetBasicAuth("me", token)
+		}
+	}
+}
+
+// With --token-file, every request needs the token, also an action, whose operator stands in the log.
 func TestServeNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const token = "0123456789abcdef"
 	file := filepath.Join(t.TempDir(), "token")
 	testenv.Must(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
-	url, _ := e.serve("--token-file", file)
-	for name, c := range map[string]struct {
+	url, stop := e.serve("--allow-actions", "--token-file", file, "--operator-header", "x-user")
+	basic := func(user, password string) func(r *http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth(user, password) }
+	}
+	bearer := func(token string) func(r *http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+	}
+	e.set("noonlock:{orders}:lock", "x")
+	for _, c := range []struct {
+		parts  string
 		change func(r *http.Request)
 		code   int
 	}{
-		"none":           {nil, http.StatusUnauthorized},
-		"wrong":          {func(r *http.Request) { r.SetBasicAuth("me", token+"0") }, http.StatusUnauthorized},
-		"as user":        {func(r *http.Request) { r.SetBasicAuth(token, "") }, http.StatusUnauthorized},
-		"empty":          {func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }, http.StatusUnauthorized},
-		"password":       {func(r *http.Request) { r.SetBasicAuth("anybody", token) }, http.StatusOK},
-		"behind a proxy": {func(r *http.Request) { r.SetBasicAuth("me", token); r.Host = "proxy.example" }, http.StatusOK},
-		"rebound":        {func(r *http.Request) { r.Host = "evil.example" }, http.StatusUnauthorized},
-		"bearer":         {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }, http.StatusOK},
-		"part of bearer": {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token[:15]) }, http.StatusUnauthorized},
+		{"/ /page.js /events", nil, http.StatusUnauthorized},
+		{"/events", basic("me", token+"0"), http.StatusUnauthorized},
+		{"/", basic(token, ""), http.StatusUnauthorized},
+		{"/", bearer(""), http.StatusUnauthorized},
+		{"/", bearer(token[:15]), http.StatusUnauthorized},
+		{"/", func(r *http.Request) { r.Host = "evil.example" }, http.StatusUnauthorized},
+		{"/act", acts(url, ""), http.StatusUnauthorized},
+		{"/", bearer(token), http.StatusOK},
+		{"/ /page.js /events", basic("anybody", token), http.StatusOK},
+		{"/", func(r *http.Request) { r.SetBasicAuth("me", token); r.Host = "proxy.example" }, http.StatusOK},
+		{"/act", acts(url, token), http.StatusOK},
 	} {
-		for _, part := range []string{"", "page.js", "events"} {
-			a, body := e.ask(url+part, c.change)
-			if a.StatusCode != c.code {
-				t.Errorf("%s, /%s: %d %q, want %d", name, part, a.StatusCode, body, c.code)
-			}
-			if strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") != (c.code == http.StatusUnauthorized) {
-				t.Errorf("%s, /%s: WWW-Authenticate %q", name, part, a.Header.Get("WWW-Authenticate"))
+		for part := range strings.FieldsSeq(c.parts) {
+			a, body := e.ask(url+part[1:], c.change)
+			asks := strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ")
+			if a.StatusCode != c.code || asks != (c.code == http.StatusUnauthorized) {
+				t.Errorf("%s: %d %q, asks for a password: %t; want %d", part, a.StatusCode, body, asks, c.code)
 			}
 		}
-	}
-}
-
-// Without --allow-actions, the page is read-only. With it, the token is needed all the same.
-func TestServeActions(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	const token = "0123456789abcdef"
-	file := filepath.Join(t.TempDir(), "token")
-	testenv.Must(t, os.WriteFile(file, []byte(token), 0o600))
-	act := func(url, password, action string) (code int, answer string) {
-		a, body := e.ask(url+"act", func(r *http.Request) {
-			r.Method = http.MethodPost
-			r.Body = io.NopCloser(strings.NewReader(action))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Noonlock-Action", "pause")
-			r.Header.Set("Origin", strings.TrimSuffix(url, "/"))
-			r.Header["X-User"] = []string{"mallory", "ann\t" + strings.Repeat("é", 120)}
-			if password != "" {
-				r.SetBasicAuth("me", password)
-			}
-		})
-		return a.StatusCode, body
-	}
-	const pause = `{"action":"pause","name":"none"}`
-	readOnly, _ := e.serve()
-	if code, answer := act(readOnly, "", pause); code != http.StatusForbidden || !strings.Contains(answer, "read-only") {
-		t.Errorf("without --allow-actions: %d %q", code, answer)
-	}
-	acting, stop := e.serve("--allow-actions", "--token-file", file, "--operator-header", "x-user")
-	if code, answer := act(acting, "", pause); code != http.StatusUnauthorized {
-		t.Errorf("without the token: %d %q", code, answer)
-	}
-	if code, answer := act(acting, token, pause); code != http.StatusNotFound || !strings.Contains(answer, "singleton: ") {
-		t.Errorf("with the token: %d %q", code, answer)
-	}
-	testenv.Must(t, e.Raw.Set(t.Context(), "noonlock:{orders}:lock", "x", 0).Err())
-	if code, answer := act(acting, token, `{"action":"release","name":"orders","token":"0"}`); code != http.StatusOK {
-		t.Errorf("release: %d %q", code, answer)
 	}
 	if code, log := stop(); code != 0 || !strings.Contains(log, `"lock was force-released" name=orders`) || !strings.Contains(log, " by=ann"+strings.Repeat("é", 98)+" ") {
 		t.Errorf("exit code %d, log %q", code, log)

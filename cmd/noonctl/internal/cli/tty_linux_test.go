@@ -46,9 +46,7 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 	testenv.Must(t, err)
 	testenv.Must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
 	term := &terminal{t: t, master: master, screen: screen}
-	read := make(chan struct{})
 	go func() {
-		defer close(read)
 		buf := make([]byte, 4096)
 		for {
 			n, err := master.Read(buf)
@@ -92,7 +90,7 @@ func (term *terminal) enter(text string) {
 func TestNarrowTerminal(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.hold("orders/eu-west-1")
+	e.Hold(e.client, "orders/eu-west-1")
 	e.wait("worker-2", "orders/eu-west-1")
 	for _, args := range [][]string{{"get", "locks"}, {"describe", "lock", "orders/eu-west-1"}} {
 		narrow := newTerminal(t, 40)
@@ -110,42 +108,32 @@ func TestNarrowTerminal(t *testing.T) {
 	}
 }
 
-// release shows the holder, and releases only if the name is typed.
+// release shows the holder, and releases only if the name is typed, and if another client did not get the lock meanwhile.
 func TestReleaseAsks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.hold("orders")
-	for typed, code := range map[string]int{"yes\n": 1, "order\n": 1, "\n": 1} {
-		term := newTerminal(t, 80)
+	e.Hold(e.client, "orders")
+	for _, c := range []struct {
+		typed   string
+		columns uint16 // 0: unknown
+		changes bool
+		code    int
+	}{{"yes\n", 80, false, 1}, {"order\n", 80, false, 1}, {"\n", 80, false, 1}, {"orders\n", 80, true, 1}, {"orders\n", 0, false, 0}} {
+		term := newTerminal(t, c.columns)
 		cmd := e.program("release", "orders")
 		term.start(cmd)
 		e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
 		if !strings.Contains(term.printed(), "worker-1") {
 			t.Errorf("it does not show the holder: %s", term.printed())
 		}
-		term.enter(typed)
-		if got := exitOf(t, cmd); got != code || e.lockFree("orders") {
-			t.Errorf("%q: exit code %d, %s", typed, got, term.printed())
+		if c.changes {
+			testenv.Must(t, e.Raw.Del(t.Context(), "noonlock:{orders}:lock").Err())
+			e.Hold(e.client, "orders")
 		}
-	}
-	term := newTerminal(t, 80)
-	cmd := e.program("release", "orders")
-	term.start(cmd)
-	e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
-	// Another client gets the lock in the meantime. The operator has not seen it.
-	testenv.Must(t, e.Raw.Del(t.Context(), "noonlock:{orders}:lock").Err())
-	e.hold("orders")
-	term.enter("orders\n")
-	if got := exitOf(t, cmd); got != 1 || e.lockFree("orders") {
-		t.Errorf("after a change: exit code %d, %s", got, term.printed())
-	}
-	term = newTerminal(t, 0) // of unknown size
-	cmd = e.program("release", "orders")
-	term.start(cmd)
-	e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
-	term.enter("orders\n")
-	if got := exitOf(t, cmd); got != 0 || !e.lockFree("orders") {
-		t.Errorf("with the name: exit code %d, %s", got, term.printed())
+		term.enter(c.typed)
+		if got := exitOf(t, cmd); got != c.code || e.lockFree("orders") != (c.code == 0) {
+			t.Errorf("%+v: exit code %d, %s", c, got, term.printed())
+		}
 	}
 }
 
