@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A leader resigns, or hands leadership over: by itself, or because an operator asks it to.
+// A leader resigns, or hands leadership over: by itself, or because an operator asks it to. A process that does not
+// campaign follows who leads.
 func ExampleElection() {
 	server, err := lockcoretest.StartRedis() // in production: your Redis
 	if err != nil {
@@ -60,6 +60,7 @@ func ExampleElection() {
 	if err != nil {
 		panic(err)
 	}
+	changed := board.Watch(ctx)
 	ann := lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "its disk is full"})
 	for _, ask := range []func() error{
 		func() error { return a.TransferTo(ctx, "b") },
@@ -77,6 +78,7 @@ func ExampleElection() {
 		}
 		now := <-leading
 		for record := (election.LeaderRecord{}); record.Holder != now; { // it writes that when its work has begun
+			<-changed
 			if record, err = board.Record(ctx); err != nil {
 				panic(err)
 			}
@@ -99,33 +101,4 @@ func ExampleElection() {
 	// the newest of 5 terms is of a
 	// ended: <nil>
 	// ended: <nil>
-}
-
-// A panic of OnNewLeader ends Run, whose caller gets it.
-func ExampleLeaderElector_Run_panic() {
-	server, err := lockcoretest.StartRedis()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
-		OnStoppedLeading: func() {},
-		OnNewLeader:      func(string) { panic("the page is full") },
-	}, election.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() {
-		if p, ok := recover().(*noonlock.PanicError); ok {
-			fmt.Println("OnNewLeader:", p.Value)
-		}
-	}()
-	_ = le.Run(context.Background())
-	// Output: OnNewLeader: the page is full
 }

@@ -44,8 +44,12 @@ type board struct {
 }
 
 func (e *env) board(n int) *board {
+	lease := leaseDuration
+	if e.Bubble == nil {
+		lease = 10 * time.Second // a slow machine must not lose a lease
+	}
 	return &board{
-		e: e, n: n, lease: leaseDuration, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
+		e: e, n: n, lease: lease, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
 		reader: sync.OnceValue(func() *partition.Set {
 			return testenv.Call(partition.NewSet(e.Client("reader"), setName)).Must(e)
 		}),
@@ -372,8 +376,10 @@ func (b *board) snapshot() (restore func()) {
 	}
 }
 
-// The server fails over to a replica that lagged while members came and went. Within one renewal, what members lead
-// is what the server has, and tokens grow: that of a partition that comes back to its former leader, too.
+// Members come and go, and requests, replies and messages are lost, late and repeated: a partition has one leader, and
+// its tokens grow. Then the server fails over to a replica that lagged meanwhile. Within one renewal, what members lead
+// is what the server has, and tokens grow: that of a partition that comes back to its former leader, too. In the end,
+// they have equal shares.
 func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Size(20, 400)) {
@@ -383,6 +389,8 @@ func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 				b := e.board(1 + random.IntN(14))
 				var live []*sharer
 				var gone []string
+				var nets []*lockcoretest.Faults
+				var rules []*lockcoretest.Rule
 				joins := 0
 				step := func() {
 					if i := random.IntN(5); i < len(live) && len(live) > 1 {
@@ -391,13 +399,29 @@ func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 						live = slices.Delete(live, i, i+1)
 					} else if len(live) < 5 {
 						joins++
-						live = append(live, b.sharer(fmt.Sprint("member ", joins)))
+						c, f := e.Linked(fmt.Sprint("member ", joins))
+						live, nets = append(live, b.on(c, fmt.Sprint("member ", joins))), append(nets, f)
 					}
 					e.Pass(time.Duration(1+random.IntN(5)) * time.Millisecond) // so the clock is ahead of the tokens
 				}
-				for range 5 {
+				for range 20 {
 					step()
+					fault := lockcoretest.Fault{Match: testenv.IsScript, Skip: random.IntN(3), Count: 1}
+					switch kinds := []string{lockcoretest.DropRequest, lockcoretest.SwallowReply, lockcoretest.DuplicateRequest}; random.IntN(3) {
+					case 0:
+						fault.Kind, fault.Delay = lockcoretest.DelayRequest, time.Duration(random.Int64N(int64(2*leaseDuration)))
+					case 1:
+						fault.Kind, fault.Match = lockcoretest.DropMessage, nil
+					default:
+						fault.Kind = kinds[random.IntN(len(kinds))]
+					}
+					rules = append(rules, testenv.Call(nets[random.IntN(len(nets))].Add(fault)).Must(e))
+					e.Pass(time.Duration(random.Int64N(int64(leaseDuration))))
 				}
+				for _, rule := range rules {
+					rule.Lift()
+				}
+				e.Pass(2 * leaseDuration)
 				for range 4 {
 					for range random.IntN(4) {
 						step()
@@ -565,7 +589,7 @@ func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 	t.Parallel()
 	e := onServer(t)
 	b := e.board(4)
-	b.lease *= 4 // a slow machine must not lose a lease: without memory, nobody joins
+	b.lease = 4 * leaseDuration // without memory, nobody joins
 	b.sharer("a")
 	b.sharer("b")
 	b.settles("a:2 b:2")
