@@ -48,7 +48,7 @@ func elements(t *testing.T, file string) (all []*element) {
 	}
 }
 
-// The pictures are written by hand. They have one style, which has a palette for dark pages, and a
+// The pictures are written by hand, except chaos.svg, which TestAgain of test/chaos draws. They have one style, which has a palette for dark pages, and a
 // title for readers who see no pictures. On a phone, a picture is scaled to some 360 pixels: its text
 // must be large enough there.
 func TestPictures(t *testing.T) {

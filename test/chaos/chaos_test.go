@@ -110,7 +110,7 @@ func TestChaos(t *testing.T) {
 }
 
 // The environment variable HISTORY is the folder of a run that is judged again. If PICTURE is the name of a file, it gets
-// a picture of 20 s of the lock that all workers use, from the second FROM on.
+// a picture of 12 s of the lock that all workers use, from the second FROM on.
 func TestAgain(t *testing.T) {
 	folder := os.Getenv("HISTORY")
 	if folder == "" {
@@ -124,7 +124,11 @@ func TestAgain(t *testing.T) {
 		defer file.Close()
 		from, err := time.ParseDuration(os.Getenv("FROM"))
 		must(t, err)
-		judge.Draw(file, events, "mutex/orders/0", events[0].T+from.Nanoseconds(), 20)
+		picture, err := os.ReadFile("../../docs/floors.svg")
+		must(t, err)
+		_, style, _ := strings.Cut(string(picture), "<style>")
+		style, _, _ = strings.Cut(style, "</style>")
+		judge.Draw(file, style, events, "mutex/orders/0", events[0].T+from.Nanoseconds(), 12)
 	}
 	v := judge.Judge(events)
 	t.Log(summary(folder, 0, v))

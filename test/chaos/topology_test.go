@@ -141,8 +141,9 @@ func one(t testing.TB, _ time.Duration) *topology {
 // replica is a primary and one replica, which acknowledges all grants, behind one address that moves in a failover.
 func replica(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
-	primary := servers.Redis(t, durable...)
-	next := servers.Redis(t, append(slices.Clone(durable), "repl-diskless-sync-delay 0", primary.ReplicaOf())...)
+	conf := append(slices.Clone(durable), "repl-diskless-sync-delay 0")
+	primary := servers.Redis(t, conf...)
+	next := servers.Redis(t, append(slices.Clone(conf), primary.ReplicaOf())...)
 	front := newProxy(t, primary.Addr())
 	top := &topology{
 		t: t, urls: []string{"redis://" + front.address()}, address: front.address(), replicas: 1, together: 1,

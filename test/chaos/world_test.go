@@ -160,9 +160,15 @@ func (x *worker) signal(sig syscall.Signal) {
 
 // kill ends the process, frozen or not.
 func (x *worker) kill() {
+	var err error
+	select {
+	case <-x.ended:
+		err = errors.New("it has ended by itself")
+	default:
+	}
 	x.signal(syscall.SIGKILL)
 	<-x.ended
-	x.exited(nil)
+	x.exited(err)
 }
 
 // exited records the end of a process, with an error if it ended by itself.

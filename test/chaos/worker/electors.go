@@ -115,12 +115,10 @@ func onClientGo(w *worker, bind bool) (acquire, error) {
 		}
 		select {
 		case lead := <-started:
-			check := lead.Err
 			if bind {
-				bound, _ := lock.Bind(lead) //nolint:contextcheck // of the elector's
-				check = bound.Err
+				lead, _ = lock.Bind(lead)
 			}
-			return open{0, check, release}, nil
+			return open{0, lead.Err, release}, nil //nolint:contextcheck // it is the elector's
 		case <-ended:
 			cancel()
 			return nil, errOver
