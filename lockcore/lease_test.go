@@ -19,9 +19,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A lease is renewed without limit, unless the server hangs. It ends at t0 + TTL - margin of its last
-// renewal, or at ValidFor, before the server frees the name. Answers that arrive later do not revive it. The clock of its
-// Client is far ahead of the clocks of others.
+// A lease is renewed without limit, unless the server hangs. It ends at t0 + TTL - margin of its last renewal, or at
+// ValidFor, before the server frees the name. Answers that arrive later do not revive it. The clock of its Client is
+// far ahead of the clocks of others.
 func TestFault04_47_WhenLeasesEnd(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for name, row := range map[string]struct {
@@ -77,7 +77,7 @@ func TestFault04_47_WhenLeasesEnd(t *testing.T) {
 // A lease is renewed at once when its Client notices that the slot of its name has moved, and no other lease is.
 func TestFault21_LeasesAreRenewedAfterAMove(t *testing.T) {
 	inBubble(t, func(e *env) {
-		var epoch atomic.Int64 // from 1 on, the lower half of the slots is at another address
+		var epoch atomic.Int64 // from 1 on, the lower half of the slots, with "orders", is at another address
 		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
 			now := int(epoch.Load())
 			switch {
@@ -98,8 +98,9 @@ func TestFault21_LeasesAreRenewedAfterAMove(t *testing.T) {
 			}
 			return true
 		})
-		c := e.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: e.Direct().Dialer}), lockcore.Config{})
-		moves, stays := e.try(e.mutex(c, "orders", ttl(time.Hour))), e.try(e.mutex(c, "a", ttl(time.Hour))) // slots 105 and 15495
+		opt := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: e.Direct().Dialer}
+		c := e.clientOf(redis.NewClusterClient(opt), lockcore.Config{})
+		moves, stays := e.try(e.mutex(c, "orders", ttl(time.Hour))), e.try(e.mutex(c, "a", ttl(time.Hour)))
 		e.Pass(time.Minute)
 		epoch.Store(1)
 		call(lockcore.Locks(e.Context(), c, nil)).Must(e) // asks for the slots

@@ -248,8 +248,8 @@ func TestQuorumRefusals(t *testing.T) {
 	}
 }
 
-// A server that is given twice grants nothing. If the second client cannot reach it at the first use, nothing is acquired
-// when it does.
+// A server that is given twice grants nothing. If the second client cannot reach it at the first use, nothing is
+// acquired when it does.
 func TestQuorumOfOneServerTwice(t *testing.T) {
 	inQuorumBubble(t, 5, func(e *quorumEnv) {
 		for _, atOnce := range []bool{true, false} {

@@ -322,7 +322,8 @@ func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
 			p.mu.Lock()
 			p.begin = below
 			p.mu.Unlock()
-			if _, err := p.Send(t.Context(), "a", wire.Command("get", "{a}:key"), time.Second); !wire.HasCode(err, "CLUSTERDOWN") {
+			_, err := p.Send(t.Context(), "a", wire.Command("get", "{a}:key"), time.Second)
+			if !wire.HasCode(err, "CLUSTERDOWN") {
 				t.Errorf("GET: %v", err)
 			}
 			p.move(nil, false)

@@ -45,8 +45,11 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	defer rdb.Close()
 	w := connectCluster(t, func(wire.Request, error) {}, c.Addrs()...)
-	loader := wire.NewLoader(fstest.MapFS{"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")}})
-	again := loader.Script("again")
+	loader := wire.NewLoader(fstest.MapFS{
+		"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")},
+		"lua/renew.lua": {Data: []byte("return redis.call('GET', KEYS[1])\n")},
+	})
+	again, renew := loader.Script("again"), loader.Script("renew")
 	testenv.Must(t, loader.Err())
 	const name, key, slot = "orders", "p:{orders}:key", 105
 	send := func(value string) error {
@@ -79,7 +82,8 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
 		}
 		// At the target, the key has moved before its slot (ASK).
-		if a := w.Renewals(name).Send(ctx, []wire.Request{wire.Command("get", key)})[0]; a.Err != nil || a.Value != "first" {
+		a := w.Renewals(name).Send(ctx, []wire.Request{renew.Call(wire.Keys(key))})[0]
+		if a.Err != nil || a.Value != "first" {
 			t.Errorf("%s: the renewal is answered %v, %v", where, a.Value, a.Err)
 		}
 		host, port, _ := net.SplitHostPort(c.Primaries[1].Addr())
