@@ -11,7 +11,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // costs asserts that each tick since then succeeded once, and returns the greatest lateness of the attempt that did. It
@@ -100,34 +99,9 @@ func TestFault79_146_AVersionThatDiesAgainAndAgain(t *testing.T) {
 	}
 }
 
-// accounted asserts that each tick of the schedule in (from, to] was either run or is in the time of
-// a change of the schedule, and returns how many were run.
-func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran int) {
-	f.Helper()
-	for at := schedule.Next(from); !at.After(to); at = schedule.Next(at) {
-		listed := 0
-		for _, r := range f.runs("draw") {
-			switch {
-			case r.Tick.Equal(at) && r.Last.IsZero():
-				ran++
-				listed++
-			case !r.Last.IsZero() && !at.Before(r.Tick) && !at.After(r.Last):
-				listed++
-				if (r.Error == "rescheduled") != (r.Count == 0) {
-					f.Errorf("the tick of %v is skipped in %+v", at, r)
-				}
-			}
-		}
-		if listed != 1 {
-			f.Errorf("the tick of %v is listed %d times", at, listed)
-		}
-	}
-	return ran
-}
-
-// A schedule changes while a draw takes long, while replicas run, or after days without any. Each tick of
-// the former schedule ran, or is in the time of the one entry for the change; each one of the new
-// schedule runs from then on.
+// A schedule changes while a draw takes long, while replicas run, or after days without any. Ticks of the former schedule
+// ran until the time of the one entry for the change, and each one of the new schedule runs from then on. Which time the
+// entry has, the ledger tests.
 // Mutants: the former schedule continues; the change has no entry; the new one begins earlier.
 func TestFault80_AScheduleChanges(t *testing.T) {
 	const noon = "0 12 * * *"
@@ -147,9 +121,8 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
 				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{TimeZone: cst})
-				former := testenv.Call(schedule.Parse(c.former, schedule.Config{TimeZone: cst, Name: "draw"})).Must(t)
 				a.run()
-				from := f.recorded("draw", 1)[0].Tick.Add(-time.Millisecond)
+				f.recorded("draw", 1)
 				if c.away > 0 {
 					if c.dies {
 						a.die()
@@ -165,12 +138,14 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("the history is %+v", runs)
 				}
-				changed := runs[i].Last
-				if n := f.accounted(former, from, changed); n < 1 {
-					t.Errorf("%d ticks of the former schedule were run", n)
+				every, ended, n := parsed(t, "@every 20s"), f.ended("draw"), 0
+				for at := every.Next(runs[i].Last); at.Before(time.Now().Add(-20 * time.Second)); at = every.Next(at) {
+					if n++; ended[at.UnixMilli()].Outcome != singleton.OutcomeSucceeded {
+						t.Errorf("the tick of %v of the new schedule is recorded as %+v", at, ended[at.UnixMilli()])
+					}
 				}
-				if n := f.accounted(parsed(t, "@every 20s"), changed, time.Now().Add(-20*time.Second)); n < 3 {
-					t.Errorf("%d ticks of the new schedule were run", n)
+				if i == 0 || n < 3 || runs[0].Outcome != singleton.OutcomeSucceeded {
+					t.Errorf("%d ticks of the new schedule, in the history %+v", n, runs)
 				}
 				f.counts(1, "schedule_changes_total")
 				testenv.Equal(t, "the schedule", f.status("draw").Schedule, "@every 20s")
@@ -256,6 +231,19 @@ func TestWhatADeployCosts(t *testing.T) {
 			f.each((*replica).stop)
 			version(2, 1)
 		}, 6 * time.Second},
+		"the new version acts, and is withdrawn": {"@every 1s", 2, 2, func(f *fleet, _ func(int, int)) {
+			f.Pass(6 * time.Second)
+			testenv.Equal(f, "the replica of the newest run is one of the new version", f.newest().replica[:1], "2")
+			f.log.Lines(f, 2, "this replica claims no ticks")
+			if d := f.status("draw").Definitions; len(d) != 2 || !d[0].Acts || len(d[0].Replicas) != 2 || d[1].Acts || len(d[1].Replicas) != 2 {
+				f.Errorf("two of each version: %+v", d)
+			}
+			f.each(func(r *replica) {
+				if strings.HasPrefix(r.name, "2") {
+					r.stop()
+				}
+			})
+		}, 1500 * time.Millisecond},
 		"the only replica gets the new version": {"@every 1s", 1, 0, func(f *fleet, _ func(int, int)) {
 			later := cfg
 			later.Revision = 2
@@ -281,51 +269,6 @@ func TestWhatADeployCosts(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A new version is rolled out and rolled back. The version whose oldest replica started last claims when it has lived
-// for some seconds; the others stop and log that. When the newest replicas are gone, the remaining ones continue at
-// once. No tick is run twice, and none is missed. Mutants: the older version continues; no replica continues; the
-// lapse is waited for although the last one has deregistered.
-func TestRollingDeploy(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		version := func(name string, revision int) *replica {
-			return f.versioned(name, "@every 1s", singleton.JobConfig{Revision: revision, CatchUp: singleton.CatchUpAll, KeepRuns: 1000})
-		}
-		runs := func(when, name string) entry {
-			t.Helper()
-			n := len(f.book.all())
-			entries := f.begun("draw", n+5)[n:]
-			for _, e := range entries {
-				testenv.Equal(t, when+", a tick was run by", e.replica, name)
-			}
-			return entries[0]
-		}
-		a1, a2 := version("old-1", 1), version("old-2", 1)
-		begin := f.begun("draw", 3)[0].run.Tick
-		b1 := version("new-1", 2)
-		f.Pass(6 * time.Second)
-		runs("after the new version has started", "new-1")
-		f.log.Lines(t, 2, "this replica claims no ticks")
-		a1.stop()
-		f.Pass(5 * time.Second)
-		st := f.status("draw")
-		if d := st.Definitions; st.Replicas != 1 || len(d) != 2 || !d[0].Acts || d[0].Replicas[0].Identity != "new-1" || len(d[1].Replicas) != 1 || d[1].Replicas[0].Identity != "old-2" {
-			t.Errorf("one of each version: %+v", st)
-		}
-		b1.stop()
-		stopped := time.Now()
-		f.within("the old version continued", runs("after the new version was withdrawn", "old-2").begin.Sub(stopped), 1500*time.Millisecond)
-		version("new-2", 2)
-		f.Pass(6 * time.Second)
-		// All of the old version are replaced, so a rollback is a new version, too.
-		a2.stop()
-		version("old-3", 1)
-		f.Pass(6 * time.Second)
-		runs("after the rollback", "old-3")
-		f.ranOnce("draw")
-		f.costs("@every 1s", begin)
-	})
 }
 
 // The replicas of the old schedule claim a tick every 100 ms, and a round trip of the replica with the

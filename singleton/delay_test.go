@@ -22,7 +22,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 		cut := first.net.Partition()
 		restore := f.snapshot("draw")
 		n := len(f.recorded("draw", len(f.runs("draw"))+5))
-		reports := knows.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
+		reports := knows.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: f.request("open")})
 		first.net.Heal()
 		first.net.Cut()
 		restore()

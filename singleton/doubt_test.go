@@ -98,7 +98,7 @@ func TestAnAttemptWithoutARecordLeavesADoubt(t *testing.T) {
 			}
 			return errBroken
 		}, singleton.JobConfig{MaxAttempts: 2})
-		deaf := all[f.begun("draw", 1)[0].replica].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
+		deaf := all[f.begun("draw", 1)[0].replica].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: f.request("renew")})
 		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeUnknown || record.Error != errBroken.Error() {
 			t.Errorf("the record is %+v, want it unknown", record)
 		}

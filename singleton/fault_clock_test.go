@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -182,69 +181,6 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 				shown, _ := testenv.Series(t, f.all[name].reg, "noonlock_job_clock_offset_seconds")
 				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(f.all[name].runner)-off).Abs() < 500*time.Millisecond
 			})
-		}
-	})
-}
-
-// The server's clock is set back by an hour while the holder of a run is dead. Another replica takes
-// the run over within two TTLs. If the job is paused, Cancel ends the run when its TTL is over.
-// Mutant: the run is held until the clock has caught up.
-func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
-	for _, paused := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			all := f.start("abc", "@every 1h", hang(1), singleton.JobConfig{})
-			first := f.begun("draw", 1)[0]
-			job := f.job("draw")
-			if paused {
-				testenv.Must(t, job.Pause(t.Context()))
-			}
-			all[first.replica].die()
-			f.Bubble.StepClock(-time.Hour)
-			if !paused {
-				f.Pass(5 * time.Second)
-				if now := f.book.all(); len(now) != 2 || now[1].run.Attempt != 2 {
-					t.Errorf("the attempts are %+v", now)
-				}
-				return
-			}
-			for range 2 {
-				if canceled, err := job.Cancel(t.Context(), first.run.RunID); err != nil || len(canceled) != 1 {
-					t.Errorf("canceled %v, %v", canceled, err)
-				}
-				f.Pass(2 * time.Second)
-			}
-			if runs := f.runs("draw"); len(runs) != 1 || runs[0].Outcome != singleton.OutcomeUnknown {
-				t.Errorf("the history is %+v", runs)
-			}
-		})
-	}
-}
-
-// A resource has seen a token of a clock that was ahead, and the counter is lost. It refuses each run
-// until an operator sets the counter to the token that it has seen, and no run after that.
-// Mutants: a claim ignores the counter; the counter ends after a week.
-func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
-	const ahead = 14 * 365 * 24 * time.Hour
-	inBubble(t, func(t *testing.T, f *fleet) {
-		seen := uint64(time.Now().Add(ahead).UnixMicro())
-		f.start("abc", "@every 10m", func(_ context.Context, run singleton.Run) error {
-			if run.Token < seen {
-				return errBroken
-			}
-			return nil
-		}, singleton.JobConfig{MaxAttempts: 1})
-		f.recorded("draw", 1)
-		testenv.Must(t, f.Raw.Set(t.Context(), f.key("draw", "fence"), seen, 0).Err())
-		f.Pass(21 * time.Minute)
-		runs := f.runs("draw")
-		for i, run := range runs {
-			if (run.Outcome == singleton.OutcomeSucceeded) != (i > 0) || len(runs) < 3 {
-				t.Errorf("run %d of %d is %+v", i, len(runs), run)
-			}
-		}
-		// No replica runs for more than a week, and the counter still exists.
-		if ttl := f.Raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < ahead {
-			t.Errorf("the counter is kept for %v", ttl)
 		}
 	})
 }

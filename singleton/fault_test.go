@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -22,41 +21,6 @@ func (f *fleet) ranOnce(job string) {
 			f.Errorf("tick %v was run %d times: %+v", time.UnixMilli(tick).UTC(), len(entries), entries)
 		}
 	}
-}
-
-// A replica dies after the effect of its run and before the record: the same tick is run
-// again, and one completion of it is accepted. The key of the run is the same, so that a marker makes the effect happen once.
-// Mutants: the tick is forgotten; the late completion is accepted, too.
-func TestFault59_CrashAfterTheEffect(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		effects := map[string]int{}
-		killed := make(chan string, 1)
-		f.start("ab", "@every 1s", func(_ context.Context, run singleton.Run) error {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			effects[run.Key()]++
-			if len(effects) == 1 && run.Attempt == 1 {
-				killed <- run.Holder
-				f.all[run.Holder].die()
-			}
-			return nil
-		}, singleton.JobConfig{})
-		name := <-killed
-		f.recorded("draw", 1)
-		f.all[name].net.Heal() // its completion arrives late
-		f.recorded("draw", 3)
-		first := f.book.all()[0]
-		entries := f.ticks("draw")[first.run.Tick.UnixMilli()]
-		if len(entries) != 2 || entries[1].run.Attempt != 2 || entries[1].replica == name {
-			t.Errorf("the tick was run as %+v", entries)
-		}
-		if record := f.ended("draw")[first.run.Tick.UnixMilli()]; record.Holder == name || record.Attempt != 2 {
-			t.Errorf("record is %+v", record)
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		testenv.Equal(t, "effects of the run's key", effects[first.run.Key()], 2)
-	})
 }
 
 // All replicas were down for a thousand ticks: each tick is accounted for, and those that
@@ -101,61 +65,6 @@ func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 			f.log.Lines(t, 1, `"ticks skipped"`, fmt.Sprintf(`"count"=%d`, 1000-c.late), c.reason)
 		})
 	}
-}
-
-// Class S: requests and replies are lost, duplicated or late.
-
-// The reply to a claim or to a completion is lost, or the request is sent twice: the tick is run
-// once nevertheless, at the first attempt, and recorded once. Other faults of a connection are
-// tested in lockcore, and repeated requests in the ledger.
-// Mutants: a repeated claim gets "busy" because of its own record; it counts as an attempt; a
-// repeated completion gets "superseded"; the work is repeated; a second entry is written.
-func TestFault24_28_29_ALostAnswer(t *testing.T) {
-	for _, script := range []string{"claim", "complete"} {
-		for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest} {
-			t.Run(script+" "+kind, func(t *testing.T) {
-				onBoth(t, func(t *testing.T, f *fleet) {
-					r := f.start("a", "@every 200ms", nil, singleton.JobConfig{}, singleton.Config{TTL: f.ttl(time.Second)})["a"]
-					f.recorded("draw", 1)
-					rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request(script), Count: 2})
-					f.Until("the fault was injected twice", func() bool { return rule.Fired() == 2 })
-					f.recorded("draw", len(f.runs("draw"))+2)
-					f.ranOnce("draw")
-					f.ended("draw")
-					f.proven("draw", parsed(t, "@every 200ms"))
-					f.log.Lines(t, 0, "another replica has taken")
-				})
-			})
-		}
-	}
-}
-
-// Claims arrive after they were abandoned: they must not hold the tick for an unused TTL,
-// nor count as attempts.
-// Mutant: no tombstone is written, or it is not checked.
-func TestFault13_ClaimsThatComeLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.start("ab", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1}, singleton.Config{TTL: time.Minute})
-		a, b := all["a"], all["b"]
-		f.recorded("draw", 1)
-		f.Pass(time.Minute) // the servers know the scripts now
-		away := b.net.Partition()
-		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
-		f.Until("claims are held back", func() bool { return late.Fired() >= 1 })
-		f.Until("they were abandoned", func() bool { return len(f.Raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
-		held := late.Fired()
-		late.Lift()
-		f.Pass(100 * time.Millisecond)
-		b.net.Heal()
-		given := time.Now()
-		record := f.recorded("draw", 2)[1]
-		if took := time.Since(given); took > 10*time.Second || record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
-			t.Errorf("after %v the record is %+v", took, record)
-		}
-		f.ranOnce("draw")
-		lockcoretest.MustFire(t, away)
-		t.Logf("%d claims came late", held)
-	})
 }
 
 // The server is away from the middle of a run on. The ledger has how long the work took, and the ticks that

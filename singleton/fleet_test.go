@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -237,37 +237,10 @@ func (f *fleet) firstEnd(job string) (first singleton.HistoryEntry) {
 
 func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "}:" + part }
 
-// request matches the requests of one of the ledger's scripts by their keys. The server
-// must know the script, so a fault of requests hits a run of it.
-func request(name string) func([]string) bool {
-	shapes := map[string]string{
-		"open": "job runs acts payloads", "claim": "job runs fence tomb payloads", "complete": "job runs payloads",
-		"trigger": "job tomb runs acts payloads", "rerun": "job runs tomb acts payloads",
-		"renew": "job 3",
-	}
-	return func(cmd []string) bool {
-		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {
-			return false
-		}
-		n, err := strconv.Atoi(cmd[2])
-		if err != nil || n == 0 || len(cmd) < 3+n {
-			return false
-		}
-		keys := cmd[3 : 3+n]
-		if strings.HasSuffix(keys[n-1], ":never") { // in a cluster
-			keys = keys[:n-1]
-		}
-		var parts []string
-		for _, key := range keys {
-			_, part, _ := strings.Cut(key, "}:")
-			part, _, _ = strings.Cut(part, ":")
-			parts = append(parts, part)
-		}
-		if last := parts[len(parts)-1]; last == "job" {
-			parts = append(parts, strconv.Itoa(len(cmd)-4-n)) // without the id of the request
-		}
-		return strings.Join(parts, " ") == shapes[name]
-	}
+// request matches the requests of one of the ledger's scripts.
+func (f *fleet) request(name string) func(cmd []string) bool {
+	f.Helper()
+	return testenv.Scripts{Files: os.DirFS("internal/ledger")}.Match(f, "job_"+name)
 }
 
 // parsed is a schedule of the job draw.
@@ -301,7 +274,7 @@ func sleep(d time.Duration) func(context.Context, singleton.Run) error {
 // claims counts the claims of a replica from now on.
 func (r *replica) claims() (count func() int) {
 	var n atomic.Int64
-	claim := request("claim")
+	claim := r.f.request("claim")
 	r.net.Inject(r.f, countingFault(func(cmd []string) {
 		if claim(cmd) {
 			n.Add(1)

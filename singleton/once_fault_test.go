@@ -129,7 +129,7 @@ func TestOnceSucceedsMeanwhile(t *testing.T) {
 		done := func(context.Context) error { return nil }
 		onceFailure(t, f.do(f.once(f.Client("a")), func(context.Context) error { return errBroken }).result())
 		c, net := f.Linked("late")
-		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Second, Match: request("rerun")})
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Second, Match: f.request("rerun")})
 		late := f.do(f.once(c), mustNotRun(t))
 		f.Pass(100 * time.Millisecond)
 		testenv.Must(t, f.do(f.once(f.Client("b")), done).result())

@@ -41,7 +41,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 		},
 		"no claims": {
 			func(f *fleet) {
-				claims := request("claim")
+				claims := f.request("claim")
 				f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 					refused := claims(append([]string{cmd}, args...))
 					if refused {

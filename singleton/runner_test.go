@@ -12,7 +12,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -32,11 +31,15 @@ func tokens(f *fleet, job string) {
 	}
 }
 
-// The arguments of the work, and the entry in the ledger.
+// The arguments of the work, and the entry in the ledger. The key of a triggered run is one that no tick has.
 func TestRunTellsWhatItIsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.start("h", "0 * * * *", nil, singleton.JobConfig{})
+		f.start("h", "0 * * * *", nil, singleton.JobConfig{AllowOverlap: true})
 		f.recorded("draw", 2)
+		trigger := testenv.Call(f.job("draw").Trigger(t.Context())).Must(t)
+		if third := f.begun("draw", 3)[2].run; third.RunID != trigger || !third.Triggered || third.Key() != fmt.Sprintf("draw@-%d", third.Tick.UnixMilli()) || !third.Marker().Overlap {
+			t.Errorf("the triggered run %v is %+v", trigger, third)
+		}
 		entries := f.book.all()
 		first, second := entries[0].run, entries[1].run
 		noon := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
@@ -126,29 +129,5 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		f.within("Run returned after the work", f.Clock()-begin-time.Minute, time.Second)
 		testenv.MustIs(t, r.Run(t.Context()), lockcore.ErrClosed)
 		f.log.Lines(t, 0, "failed to deregister replica")
-	})
-}
-
-// With AllowOverlap a dead holder's tick is taken over while later ones are run.
-// Mutants: only the newest tick is remembered; the later ones wait for it.
-func TestFault54_OverlappingTicks(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.start("abc", "@every 1s", func(ctx context.Context, run singleton.Run) error {
-			if f.book.all()[0].run.Tick.Equal(run.Tick) && run.Attempt == 1 {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}, singleton.JobConfig{AllowOverlap: true})
-		first := f.begun("draw", 1)[0]
-		f.recorded("draw", 5)
-		died := time.Now()
-		cut := f.all[first.replica].die()
-		f.Until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
-		f.within("the takeover came", time.Since(died), 2500*time.Millisecond)
-		f.recorded("draw", 10)
-		testenv.Equal(t, "a database fences each tick", f.newest().run.Marker().Overlap, true) // see sqlonce.Marker
-		f.proven("draw", parsed(t, "@every 1s"))
-		lockcoretest.MustFire(t, cut)
 	})
 }

@@ -167,7 +167,7 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 			at = append(at, time.Now())
 			return nil
 		}, singleton.JobConfig{MaxAttempts: 20})["a"]
-		completes := request("complete")
+		completes := f.request("complete")
 		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 			refused := completes(append([]string{cmd}, args...))
 			if refused {

@@ -121,7 +121,10 @@ func (p *play) does(step string) {
 	}
 	got, err := p.replica(words[0]).does(words[1], words[2:], want)
 	if err != nil {
-		got = p.reason(err)
+		got = append(p.reason(err), got...)
+		if errors.Is(err, lockcore.ErrUnknown) {
+			got = append(got, "unsure")
+		}
 		if len(want) == 0 || want[0] != got[0] {
 			p.Fatalf("%s\nbut %s: %v", step, strings.Join(got, " "), err)
 		}
@@ -157,9 +160,15 @@ func (p *play) look(words []string) (result []string, known bool) {
 	case "redis": // a command; @5 is tick 5 as stored, and $5 the token of its run
 		result = p.redis(words[1:])
 	case "keys":
-		result = p.Raw.Keys(p.Context(), p.key("job/draw", words[1])).Val()
+		for _, key := range p.Raw.Keys(p.Context(), p.key("job/draw", words[1])).Val() {
+			result = append(result, randomID.ReplaceAllString(key, "*"))
+		}
 	case "ttl":
-		result = []string{p.PTTL(p.key("job/draw", words[1])).Round(time.Minute).String()}
+		key := p.key("job/draw", words[1])
+		if strings.HasSuffix(key, "*") {
+			key = p.Raw.Keys(p.Context(), key).Val()[0]
+		}
+		result = []string{p.PTTL(key).Round(time.Minute).String()}
 	case "lives": // the records of replicas
 		for field, text := range p.Raw.HGetAll(p.Context(), p.key("job/draw", "job")).Val() {
 			if strings.HasPrefix(field, "live:") {
@@ -242,6 +251,9 @@ func jobFields(text string) map[string]string {
 	}
 	return fields
 }
+
+// randomID is that of an attempt or a replica.
+var randomID = regexp.MustCompile(`[A-Z2-7]{26}\S*$`)
 
 // milliseconds are those of an instant.
 var milliseconds = regexp.MustCompile(`\b\d{12,}\b`)
@@ -394,9 +406,9 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s ran=%s since=%s halted=%s begun=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s again=%v",
+		"paused=%v fresh=%v acts=%v lost=%v ttl=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s again=%v",
 		p.at(st.Last), p.at(st.LastSuccess), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
-		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Active, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
+		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.TTL, st.Replicas, st.Others, st.Active, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), st.Again))...)
 }
 
@@ -551,6 +563,8 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		return want, nil
 	case "loses": // COUNT replies to a script, 0: all
 		r.injures(lockcoretest.Fault{Kind: lockcoretest.SwallowReply}, args)
+	case "holds-back": // COUNT requests by a DURATION
+		r.injures(lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: r.duration(args[2])}, args)
 	case "delays": // replies by a DURATION; "all" are those to all scripts
 		r.injures(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: r.duration(args[2])}, args)
 	case "heals":
@@ -677,8 +691,8 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 	if run.Request != nil {
 		asked = word(run.Request.Verb, run.Request.By, run.Request.Reason)
 	}
-	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v dead=%s valid=%v ok=%s asked=%s payload=%s",
-		run.Attempt, run.Unsure, run.DeadHolder, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
+	return strings.Fields(fmt.Sprintf("attempt=%d token=%d unsure=%v dead=%s valid=%v ok=%s asked=%s payload=%s",
+		run.Attempt, run.Token(), run.Unsure, run.DeadHolder, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
 }
 
 // watches records the messages about the job: "change", "begin", or the end of a run.

@@ -31,6 +31,9 @@ func TestRuns(t *testing.T) {
 			a claims 7; a skips 8-9 overlap; a completes 7
 			a skips 4-12 missed after 3 => stale; a skips 4-7200 missed after 9 => early
 			history => 7:succeeded 8-9*2:skipped:overlap 5-6*2:skipped:overlap 1-4*4:skipped:missed`},
+		{"refusals of no ledger, of a paused job and after skips", false, `
+			b looks; a skips 1 missed; b claims 1 => done last=1; a pauses; a skips 2 missed => paused
+			flush; a claims 3 => no-ledger; a skips 3 missed => no-ledger`},
 		{"skips up to now", true, `a skips 1-60 missed`},
 		{"a skip whose reply is lost", true, `a looks; a loses job_skip 1; a skips 1-3 missed; history => 1-3*3:skipped:missed`},
 		{"history is bounded", false, `
@@ -48,21 +51,6 @@ func TestRuns(t *testing.T) {
 			a claims 120 => early left=1µs; a skips 119-120 missed => early left=1µs
 			pass 1us
 			a runs 120`},
-		// Open runs go in the order in which they became due, and only new ticks wait for the end of a pause.
-		{"order", false, `
-			dead is ttl=2s dead
-			dead claims 1; pass 2100ms
-			a triggers x; a triggers y; a triggers z
-			a claims x => earlier open=1; a claims y => earlier open=1; a claims z => earlier open=1
-			a pauses
-			a claims x => earlier open=1; a claims y => earlier open=1; a claims z => earlier open=1
-			a runs 1 => attempt=2; a claims 1 => done
-			a claims z => earlier open=x; a claims y => earlier open=x
-			a runs x => attempt=1; a claims x => done
-			pass 50ms
-			a looks; a claims z+0.005 => paused
-			a resumes; a claims z+0.005 => earlier open=y
-			a runs y; a runs z; a runs z+0.005 => attempt=1`},
 		{"tick and trigger of one instant", true, `
 			a triggers x
 			2x a claims 60; a abandons 60; a claims x; a abandons x`},
@@ -390,6 +378,8 @@ func TestLosses(t *testing.T) {
 			c knows 0; c looks => last=60 fresh=false; c claims 60 => done`},
 		{"the begin of a ledger is known to be it", true, `
 			a knows nothing; a looks => begun=60; b knows 60; b looks => begun=60 last=60`},
+		{"little is known of a ledger", true, `
+			a looks => ttl=10s; redis hdel job id spec control outcome ttl born def; a asks => schedule= outcome= acting= ttl=0s begun=-`},
 		{"begin of a ledger", true, `
 			a knows nothing; a looks => last=60 begun=60 fresh=true
 			pass 20ms; a runs 60.01; a looks => begun=60 fresh=false
@@ -399,11 +389,6 @@ func TestLosses(t *testing.T) {
 			a runs 1; b looks; a runs 2; b looks => last=2 lost=false
 			a looks => lost=false; n knows 5; n looks => last=2; a looks => lost=false last=2
 			pass 1ms; redis hset job last @1; a looks => lost=true last=2; a looks => lost=false`},
-		{"only the runs end that had ended", true, `
-			a is overlap
-			a claims 1; a claims 1.001; redis copy job saved; a completes 1; a looks => open=1.001
-			redis copy saved job replace; a looks => open=1.001
-			history 1 => 1:unknown:it_had_ended_before_the_server_lost_data`},
 		// The server has evicted the state of a job, and nothing else. Its run is attempted again.
 		{"ledger without its job", false, `
 			a claims 1; a looks; redis del job; a completes 1 => superseded; a looks => last=0.999 open=
@@ -417,8 +402,8 @@ func TestDefinitions(t *testing.T) {
 		// A new definition acts when it has waited, and at once when the last replica of the other one leaves.
 		{"the newest acts", true, `
 			one is def=1; two is def=2; again is def=1
-			one looks => acts=true; pass 1m; one looks => acts=true
-			two looks => acts=false; pass 4999ms; two looks => acts=false; pass 1ms; two looks => acts=true
+			one looks => acts=true; one runs 0.5; pass 1m; one looks => acts=true
+			two looks => acts=false; two claims 0.5 => acts-no-more; pass 4999ms; two looks => acts=false; pass 1ms; two looks => acts=true
 			one claims 1 => acts-no-more; one skips 1 missed => acts-no-more; one looks => acts=false
 			3x again looks => acts=false; one looks => acts=false; two looks => acts=true; pass 5s
 			two runs 1; two leaves
@@ -516,6 +501,7 @@ func TestDefinitions(t *testing.T) {
 			two looks shared 60 => acts=false acting=2 last=59 schedule=s1 again=1ms; two looks shared 60 => acts=true rescheduled=59.001 last=59.999
 			anew; one runs 58; one leaves; two looks; pass 5s; redis hset job spec s0
 			two looks shared 60 => acts=false acting=2 last=58 schedule=s0; two looks => acts=true rescheduled=58.001 last=65`},
+		{"nobody", false, `a is def=d; a looks; a leaves; o asks => replicas=0 members=`},
 		{"dead replicas are forgotten", true, `
 			a is def=d; b is def=d; c is def=d
 			b looks; c looks; a looks => replicas=3
@@ -598,6 +584,79 @@ func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 		b looks; redis config set min-replicas-to-write 1; b claims 1 => NOREPLICAS
 		redis config set min-replicas-to-write 0; b closes
 		c claims 1 => attempt=1`)(realEnv(t))
+}
+
+// Open runs go in the order in which they became due, and only new ticks wait for the end of a pause.
+func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
+	onBoth(t, plays(`
+		dead is ttl=2s dead
+		dead claims 1; pass 2100ms
+		a triggers x; a triggers y; a triggers z
+		a claims x => earlier open=1; a claims y => earlier open=1; a claims z => earlier open=1
+		a pauses
+		a claims x => earlier open=1; a claims y => earlier open=1; a claims z => earlier open=1
+		a runs 1 => attempt=2; a claims 1 => done
+		a claims z => earlier open=x; a claims y => earlier open=x
+		a runs x => attempt=1; a claims x => done
+		pass 50ms
+		a looks; a claims z+0.005 => paused
+		a resumes; a claims z+0.005 => earlier open=y
+		a runs y; a runs z; a runs z+0.005 => attempt=1`))
+}
+
+// The server restarts empty. An open run runs again with a greater token, and no run that had ended. Its holder notices at
+// its next renewal.
+func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
+	inBubble(t, plays(`
+		a is ttl=3s; b runs 1; b looks; a looks; a claims 2; a looks
+		flush; a looks => last=1.999 open=; pass 1s; a notices 2 => held=false; a completes 2 => superseded
+		b looks => last=1.999; b claims 1 => done; b claims 2 => attempt=1; b completes 2; a looks => last=2 open=
+		history => 2:succeeded`))
+}
+
+// An old snapshot is restored. Of the runs that are open in it, those end that a replica knows to have ended.
+func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
+	onBoth(t, plays(`
+		a is overlap
+		a claims 1; a claims 1.001; redis copy job saved; a completes 1; a looks => open=1.001
+		redis copy saved job replace; a looks => open=1.001
+		history 1 => 1:unknown:it_had_ended_before_the_server_lost_data`))
+}
+
+// A replica dies after the effect of its run and before the record: the run is attempted again, and one completion counts.
+func TestFault59_CrashAfterTheEffect(t *testing.T) {
+	inBubble(t, plays(`
+		dead is ttl=2s dead; dead claims 1; pass 2s; a claims 1 => attempt=2 unsure=true dead=dead; a completes 1
+		dead completes 1 => superseded; history => 1:succeeded`))
+}
+
+// The reply to an operator's request is lost, and the request is sent again when there is nothing left to do. The error
+// says that it may have been carried out. Of several canceled runs, the second answer has only those that go on.
+func TestFault26_OperatorsLoseTheReply(t *testing.T) {
+	inBubble(t, plays(`
+		a is overlap; a claims 1; a abandons 1; o cancels 3 => not-open !unsure; o loses job_cancel 1; o cancels 1 => not-open unsure
+		a looks; a claims 2; a abandons 2; o loses job_cancel 1; o cancels all => not-open unsure
+		a looks; a claims 3; a claims 4; a abandons 3; o loses job_cancel 1; o cancels all => unknown unsure canceled=4
+		o plans x 70; o loses job_cancel 1; o cancels-id x => not-open unsure`))
+}
+
+// The reply to a claim or to a completion is lost, and the request is sent again: there is one run with one outcome.
+func TestFault28_29_ALostReply(t *testing.T) {
+	onBoth(t, plays(`
+		a loses job_claim 1; a claims 1 => attempt=1; a loses job_complete 1; a completes 1
+		history => 1:succeeded; a claims 1 => done`))
+}
+
+// A claim arrives after it was abandoned. It does not hold the run, and counts as no attempt.
+func TestFault13_AClaimThatComesLate(t *testing.T) {
+	inBubble(t, plays(`
+		a is ttl=10s; b looks; b runs 1; a looks; a holds-back job_claim 0 15s; a claims 2 => unknown
+		a heals; pass 15s; b claims 2 => attempt=1; b completes 2; keys tomb:* => noonlock:{job/draw}:tomb:*`))
+}
+
+// A resource has seen a token of a clock that was ahead, and an operator sets the counter to it. The counter stays.
+func TestFault81_ClassD_ATokenOfTheFuture(t *testing.T) {
+	inBubble(t, plays(`a runs 1; redis set fence 2000000000000000; a runs 2 => token=2000000000000001; ttl fence => 292755h33m0s`))
 }
 
 // A reply that leaves no validity starts no work. Of three such claims in a row, the third is given back.

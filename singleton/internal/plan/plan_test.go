@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -26,59 +25,11 @@ func seconds(d time.Duration) ticks.Schedule {
 	return s
 }
 
-// Which due ticks are run, until when, and when the next check is due. What is skipped for which reason,
-// TestPlanOfMixedStretches shows. Mutants: the oldest instead of the latest is chosen; a count that is off by one; a
-// limit that is inclusive on the wrong side; a wrong reason.
-func TestPlan(t *testing.T) {
-	const s = time.Second
-	for _, c := range []struct {
-		name      string
-		policy    Policy
-		last, now float64
-		run       float64 // 0: none
-		until     float64 // 0: whenever
-		skip      [2]float64
-		count     int
-		reason    string
-		next      float64
-	}{
-		{name: "nothing is due", last: 10, now: 14.9, next: 15},
-		{name: "one is due", last: 10, now: 15, run: 15, next: 20},
-		{name: "latest of three", last: 10, now: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: SkipMissed, next: 30},
-		{name: "a deadline in between", policy: Policy{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: SkipDeadline, next: 50},
-		{name: "and within it", policy: Policy{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: SkipMissed, next: 50},
-		{
-			name: "all but too many", policy: Policy{CatchUpAll: true}, last: 0, now: 5 * 103,
-			run: 5 * 4, skip: [2]float64{5, 15}, count: 3, reason: SkipMissed, next: 5 * 104,
-		},
-		{name: "all within the deadline", policy: Policy{CatchUpAll: true, StartingDeadline: 6 * s}, last: 10, now: 26, run: 20, until: 26, skip: [2]float64{15, 15}, count: 1, reason: SkipDeadline, next: 30},
-		{name: "latest at the deadline", policy: Policy{StartingDeadline: 2 * s}, last: 10, now: 17, run: 15, until: 17, next: 20},
-		{name: "latest after the deadline", policy: Policy{StartingDeadline: 2 * s}, last: 10, now: 17.001, skip: [2]float64{15, 15}, count: 1, reason: SkipDeadline, next: 20},
-		{name: "clock set back", last: 100, now: 20, next: 105},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			c.policy.Schedule = seconds(5 * s)
-			if c.last == 0 {
-				c.last = 0.001
-			}
-			p := c.policy.Plan(&ledger.State{Last: at(c.last)}, at(c.now))
-			want := func(what string, got time.Time, seconds float64) {
-				t.Helper()
-				if seconds == 0 && !got.IsZero() || seconds != 0 && !got.Equal(at(seconds)) {
-					t.Errorf("%s is %v, want second %v", what, got, seconds)
-				}
-			}
-			want("run", p.Run, c.run)
-			want("until", p.Until, c.until)
-			want("next", p.Next, c.next)
-			var skip *ledger.Skip
-			if c.count > 0 {
-				skip = &ledger.Skip{First: at(c.skip[0]), Last: at(c.skip[1]), Count: c.count, Reason: c.reason}
-			}
-			if !reflect.DeepEqual(p.Skip, skip) {
-				t.Errorf("skip is %+v, want %+v", p.Skip, skip)
-			}
-		})
+// No tick is due until the server's clock has caught up with the ledger.
+func TestPlanAfterTheClockWasSetBack(t *testing.T) {
+	p := (&Policy{Schedule: seconds(5 * time.Second)}).Plan(&ledger.State{Last: at(100)}, at(20))
+	if !p.Run.IsZero() || p.Skip != nil || !p.Next.Equal(at(105)) {
+		t.Errorf("the plan is %+v", p)
 	}
 }
 
@@ -95,14 +46,14 @@ func (s countingSchedule) Next(after time.Time) time.Time {
 
 // Whatever happened to a job, each tick that is not run is skipped for its own reason.
 // Consecutive ticks with one reason are skipped together within one plan, and no tick is
-// examined by several plans.
-// Mutants: a stretch ends off by one; a tick that may be run is skipped with a stretch;
+// examined by several plans. The next check is due at the next tick.
+// Mutants: the oldest instead of the latest is chosen; a limit that is inclusive on the wrong side; a stretch ends off by one; a tick that may be run is skipped with a stretch;
 // ticks are run before all reasons are recorded; each plan examines all ticks.
 func TestPlanOfMixedStretches(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 58)) //nolint:gosec // a test's choices
 	mixed := 0
 	for range 3000 {
-		missed := 1 + random.IntN(3*kept)
+		missed := random.IntN(3*kept + 1)
 		if random.IntN(100) == 0 {
 			missed = mostTicks - 2*kept + random.IntN(4*kept)
 		}
@@ -121,11 +72,11 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		state.NewestPause, state.NewestRun = span(), span()
 		policy := Policy{CatchUpAll: random.IntN(2) == 0, AllowOverlap: random.IntN(2) == 0}
 		if random.IntN(2) == 0 {
-			policy.StartingDeadline = time.Duration(1+random.IntN(missed)) * time.Second
+			policy.StartingDeadline = time.Duration(1+random.IntN(missed+1)) * time.Second
 		}
 		asked := 0
 		policy.Schedule = countingSchedule{seconds(time.Second), &asked}
-		now := at(float64(missed) + 0.5)
+		now := at(float64(missed) + 0.5*float64(random.IntN(2)))
 
 		// Computed tick by tick.
 		type stretch struct {
@@ -190,6 +141,13 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		}
 		if p.Run.IsZero() != (run > missed) || !p.Run.IsZero() && !p.Run.Equal(at(float64(run))) {
 			t.Fatalf("%s: run %v, want that of second %d of %d", about, p.Run, run, missed)
+		}
+		var until time.Time
+		if policy.StartingDeadline > 0 && !p.Run.IsZero() {
+			until = p.Run.Add(policy.StartingDeadline)
+		}
+		if !p.Until.Equal(until) || !p.Next.Equal(at(float64(missed+1))) {
+			t.Fatalf("%s: until %v, next %v, want %v and that of second %d", about, p.Until, p.Next, until, missed+1)
 		}
 		if most := missed + plans*(kept+2); asked > most {
 			t.Fatalf("%s: %d ticks looked at in %d plans, want at most %d", about, asked, plans, most)
