@@ -2,12 +2,8 @@ package docs_test
 
 import (
 	"encoding/xml"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,81 +12,8 @@ import (
 
 // An element is one of a picture's.
 type element struct {
-	name, text string
-	attributes map[string]string
-}
-
-// elements returns those of a picture in docs, and fails if it is not well-formed.
-func elements(t *testing.T, file string) (all []*element) {
-	t.Helper()
-	f := testenv.Call(os.Open(file)).Must(t)
-	defer f.Close()
-	for d := xml.NewDecoder(f); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		switch token := token.(type) {
-		case xml.StartElement:
-			e := &element{name: token.Name.Local, attributes: map[string]string{}}
-			for _, a := range token.Attr {
-				e.attributes[a.Name.Local] = a.Value
-			}
-			all = append(all, e)
-		case xml.CharData:
-			if len(all) > 0 {
-				all[len(all)-1].text += string(token)
-			}
-		}
-	}
-}
-
-// The pictures are written by hand, except chaos.svg, which TestAgain of test/chaos draws. They have one style, which has a palette for dark pages, and a
-// title for readers who see no pictures. On a phone, a picture is scaled to some 360 pixels: its text
-// must be large enough there.
-func TestPictures(t *testing.T) {
-	files, err := filepath.Glob("*.svg")
-	if err != nil || len(files) < 5 {
-		t.Fatalf("there are %d pictures: %v", len(files), err)
-	}
-	style := ""
-	for _, file := range files {
-		all := elements(t, file)
-		whole := all[0].attributes
-		if whole["width"] != "480" || whole["viewBox"] != "0 0 480 "+whole["height"] || whole["role"] != "img" {
-			t.Errorf("%s: its size is %v", file, whole)
-		}
-		height, err := strconv.Atoi(whole["height"])
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-		title := ""
-		for _, e := range all {
-			switch e.name {
-			case "title":
-				title = strings.TrimSpace(e.text)
-			case "style":
-				if style == "" {
-					style = e.text
-				}
-				if e.text != style || !strings.Contains(style, "prefers-color-scheme: dark") {
-					t.Errorf("%s: its style is not that of %s, with a dark palette", file, files[0])
-				}
-			case "text", "rect":
-				x, errX := strconv.Atoi(e.attributes["x"])
-				y, errY := strconv.Atoi(e.attributes["y"])
-				if e.attributes["class"] != "page" && (errX != nil || errY != nil || x < 0 || x > 480 || y < 0 || y > height) {
-					t.Errorf("%s: %v is outside", file, e.attributes)
-				}
-			}
-		}
-		if len(title) < 20 || title != whole["aria-label"] {
-			t.Errorf("%s: its title is %q, and its label %q", file, title, whole["aria-label"])
-		}
-	}
+	Class    string `xml:"class,attr"`
+	Packages string `xml:"data-packages,attr"`
 }
 
 // The picture of the packages is true: every package of the library is in it, and imports
@@ -99,13 +22,17 @@ func TestImportsGoDown(t *testing.T) {
 	const module = "github.com/noonlock/noonlock/"
 	type place struct{ layer, room int }
 	places, at := map[string]place{}, place{}
-	for _, e := range elements(t, "floors.svg") {
-		switch e.attributes["class"] {
+	var picture struct {
+		Elements []element `xml:",any"`
+	}
+	testenv.Must(t, xml.Unmarshal(testenv.Call(os.ReadFile("floors.svg")).Must(t), &picture))
+	for _, e := range picture.Elements {
+		switch e.Class {
 		case "axis":
 			at.layer++
 		case "box":
 			at.room++
-			for p := range strings.FieldsSeq(e.attributes["data-packages"]) {
+			for p := range strings.FieldsSeq(e.Packages) {
 				places[p] = at
 			}
 		}
