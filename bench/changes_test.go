@@ -3,6 +3,8 @@ package bench_test
 import (
 	"context"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,27 +55,66 @@ func changes(x *bench) {
 	}
 }
 
+// instants: 100 runs are added for one instant, beside ZADD of as many, which nobody reads. One replica runs them.
+func instants(x *bench) {
+	const runs = 100
+	t := x.table("", "request")
+	for range *repetitions {
+		x.onRunner(0, func(ctx context.Context, _ *server, rdb *redis.Client, r *singleton.Runner) {
+			var done, late atomic.Int64
+			at := time.Now().Add(3 * time.Second)
+			x.check(r.Add("remind", "0 0 29 2 *", func(context.Context, singleton.Run) error {
+				done.Add(1)
+				late.Store(int64(time.Since(at)))
+				return nil
+			}, singleton.JobConfig{AllowOverlap: true}))
+			await(ctx, func() bool { return r.Ready() == nil })
+			client, err := lockcore.New(rdb, lockcore.Config{})
+			x.check(err)
+			job, err := singleton.NewJob(client, "remind")
+			x.check(err)
+			each := func(do func(i int) error) float64 {
+				begin := time.Now()
+				for i := range runs {
+					x.check(do(i))
+				}
+				return time.Since(begin).Seconds() * 1e6 / runs
+			}
+			raw := each(func(i int) error {
+				return rdb.ZAdd(ctx, "due", redis.Z{Score: float64(at.UnixMilli()), Member: strconv.Itoa(i)}).Err()
+			})
+			took := each(func(i int) error {
+				_, err := job.TriggerAt(ctx, strconv.Itoa(i), at, "ann@example.com")
+				return err
+			})
+			await(ctx, func() bool { return done.Load() >= runs })
+			t.add("raw go-redis, ZADD", "µs", raw)
+			t.add("raw go-redis, ZADD", "× raw", 1)
+			t.add("noonlock, TriggerAt", "µs", took)
+			t.add("noonlock, TriggerAt", "× raw", took/raw)
+			t.add("noonlock, TriggerAt", "until all have run, ms", time.Duration(late.Load()).Seconds()*1e3)
+			_ = client.Close(context.Background())
+		})
+	}
+}
+
 // onRunner calls a function with a Runner that runs, and has jobs.
 func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *redis.Client, r *singleton.Runner)) {
 	s := x.serve(noonlock)
 	ctx, cancel := context.WithCancel(x.ctx())
 	rdb := newRedis(s.addr, options{})
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	x.check(err)
-	r, err := singleton.NewRunner(c, singleton.Config{})
-	x.check(err)
+	r, run := x.runner(s, singleton.Config{})
 	work := func(context.Context, singleton.Run) error { return nil }
 	for j := range jobs {
 		x.check(r.Add("job"+strconv.Itoa(j), "0 0 1 1 *", work, singleton.JobConfig{}))
 	}
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
+	var ended sync.WaitGroup
+	ended.Go(func() { run(ctx) })
 	await(ctx, func() bool { return r.Ready() == nil })
 	sleep(ctx, time.Second)
 	f(ctx, s, rdb, r)
 	cancel()
-	x.check(<-ended)
-	_ = c.Close(context.Background())
+	ended.Wait()
 	_ = rdb.Close()
 	s.redis.Kill()
 }

@@ -81,23 +81,29 @@ func (x *bench) replicas(
 ) (wait func()) {
 	var all sync.WaitGroup
 	for range replicas {
-		rdb := newRedis(s.addr, options{})
-		client, err := lockcore.New(rdb, lockcore.Config{})
-		x.check(err)
-		r, err := singleton.NewRunner(client, singleton.Config{})
-		x.check(err)
+		r, run := x.runner(s, singleton.Config{})
 		for j := range jobs {
 			x.check(r.Add("job"+strconv.Itoa(j), schedule, work, singleton.JobConfig{}))
 		}
-		all.Go(func() {
-			if err := r.Run(ctx); err != nil {
-				x.b.Error(err)
-			}
-			_ = client.Close(context.Background())
-			_ = rdb.Close()
-		})
+		all.Go(func() { run(ctx) })
 	}
 	return all.Wait
+}
+
+// runner returns a Runner with a client of its own. run runs it until ctx ends, and closes the client.
+func (x *bench) runner(s *server, cfg singleton.Config) (r *singleton.Runner, run func(ctx context.Context)) {
+	rdb := newRedis(s.addr, options{})
+	client, err := lockcore.New(rdb, lockcore.Config{})
+	x.check(err)
+	r, err = singleton.NewRunner(client, cfg)
+	x.check(err)
+	return r, func(ctx context.Context) {
+		if err := r.Run(ctx); err != nil {
+			x.b.Error(err)
+		}
+		_ = client.Close(context.Background())
+		_ = rdb.Close()
+	}
 }
 
 // atNoon: 3,000 jobs are due at one instant on one replica. A run takes 20 ms.
@@ -114,11 +120,7 @@ func atNoon(x *bench) {
 		} {
 			s := x.serve(noonlock)
 			ctx, cancel := context.WithCancel(x.ctx())
-			rdb := newRedis(s.addr, options{})
-			client, err := lockcore.New(rdb, lockcore.Config{})
-			x.check(err)
-			r, err := singleton.NewRunner(client, singleton.Config{MaxConcurrentRuns: c.most})
-			x.check(err)
+			r, run := x.runner(s, singleton.Config{MaxConcurrentRuns: c.most})
 			var mu sync.Mutex
 			now, most, ran := 0, 0, map[time.Time]int{}
 			all := make(chan time.Time, 10)
@@ -138,8 +140,8 @@ func atNoon(x *bench) {
 					return nil
 				}, singleton.JobConfig{}))
 			}
-			ended := make(chan error)
-			go func() { ended <- r.Run(ctx) }()
+			var ended sync.WaitGroup
+			ended.Go(func() { run(ctx) })
 			<-all // the first tick, for which some jobs may start late
 			mu.Lock()
 			most = 0
@@ -147,9 +149,7 @@ func atNoon(x *bench) {
 			tick := <-all
 			took := time.Since(tick)
 			cancel()
-			x.check(<-ended)
-			_ = client.Close(context.Background())
-			_ = rdb.Close()
+			ended.Wait()
 			t.add(c.line, "runs at a time", float64(most))
 			t.add(c.line, "until all have run, s", took.Seconds())
 			if c.most > 0 {

@@ -17,6 +17,9 @@ import (
 //go:embed readme/main.go
 var readmeProgram string
 
+//go:embed firsthour/main.go
+var firstHourProgram string
+
 // The code of each page is in the file that compiles it, as lines or as the body of a function. They are short.
 func TestCodeOfPagesIsCompiled(t *testing.T) {
 	t.Parallel()
@@ -25,6 +28,7 @@ func TestCodeOfPagesIsCompiled(t *testing.T) {
 		blocks, length int // the number of blocks, and the most lines of one
 	}{
 		"../README.md":  {readmeProgram, 1, 45},
+		"FIRST_HOUR.md": {firstHourProgram, 1, 100},
 		"OPERATIONS.md": {operationsTest, 1, 100},
 		"TESTING.md":    {testingFile, 2, 100},
 	} {
@@ -104,20 +108,4 @@ func anchors(t *testing.T, page string) (all []string) {
 		all = append(all, strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
 	}
 	return all
-}
-
-// Each target of the Makefile is described for contributors.
-func TestTargetsAreDescribed(t *testing.T) {
-	t.Parallel()
-	makefile := testenv.Call(os.ReadFile("../Makefile")).Must(t)
-	page := testenv.Call(os.ReadFile("../CONTRIBUTING.md")).Must(t)
-	targets := regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(makefile), -1)
-	if len(targets) < 10 {
-		t.Errorf("the Makefile has %d targets", len(targets))
-	}
-	for _, target := range targets {
-		if !regexp.MustCompile("make " + target[1] + `[^a-z-]`).Match(page) {
-			t.Errorf("CONTRIBUTING.md does not name make %s", target[1])
-		}
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,27 +13,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
-
-// docs/FIRST_HOUR.md shows this program.
-func TestPageShowsThisProgram(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../FIRST_HOUR.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, program, _ := strings.Cut(string(source), "\n") // without its comment
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 1 || blocks[0][1] != program {
-		t.Errorf("FIRST_HOUR.md has %d blocks of Go; want one, which is main.go without its comment", len(blocks))
-	}
-	if lines := strings.Count(string(page), "\n"); lines > 120 {
-		t.Errorf("FIRST_HOUR.md has %d lines; want at most 120", lines)
-	}
-}
 
 // The second of two programs waits for the first one, and says so. A third one waits for a minute, as long as
 // somebody else holds the lock. A fourth one says that it finds no Redis.

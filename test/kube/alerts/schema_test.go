@@ -66,7 +66,11 @@ func requires(t *testing.T, chart []string) {
 	if values < 60 || len(nulls) < 30 {
 		t.Errorf("only %d values were found, and %d that may be null", values, len(nulls))
 	}
-	for _, sets := range append([]string{strings.Join(nulls, ",")}, nulls...) {
+	all := []string{strings.Join(nulls, ",")}
+	if os.Getenv("NOONLOCK_NIGHTLY") != "" {
+		all = append(all, nulls...) // each takes helm a second
+	}
+	for _, sets := range all {
 		t.Run(sets, func(t *testing.T) {
 			t.Parallel()
 			if text := template(t, append(chart, "--set", sets)); strings.Contains(text, "<no value>") || strings.Contains(text, "nil>") {
