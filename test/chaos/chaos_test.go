@@ -86,19 +86,17 @@ func TestChaos(t *testing.T) {
 				Every: max(time.Second, (lasts / 900).Truncate(time.Millisecond)),
 				Kinds: []string{history.Mutex, history.RW, history.Semaphore, history.Election, history.Partitions, history.Job},
 			}
+			if name == "delay" {
+				// In a planned failover, a holder may have moved to the new primary while another Client asks the old one.
+				// A lease with a short TTL expires there too early, as docs/SAFETY.md says.
+				cfg.TTL = 4 * time.Second
+			}
 			top := start(t, cfg.TTL)
 			if top.quorum {
 				cfg.Kinds = []string{history.Mutex, history.Election}
 			}
 			w := newWorld(t, binary, top, 5, false, cfg)
-			retry.Sleep(t.Context(), 3*cfg.TTL+top.delay, nil) // a calm time, in which waiters have an order
-			ctx, cancel := context.WithTimeout(t.Context(), lasts)
-			defer cancel()
-			newNemesis(w, seed).run(ctx, 3)
-			retry.Sleep(t.Context(), 4*cfg.TTL+top.delay, nil)
-			w.finish()
-			v := w.judge()
-			servers.Count(t, "%s", summary(name, seed, v))
+			v := w.run(name, lasts)
 			for _, found := range v.Serious() {
 				t.Error(found)
 			}
@@ -107,6 +105,22 @@ func TestChaos(t *testing.T) {
 			}
 		})
 	}
+}
+
+// run has faults for a while, and then judges what happened.
+func (w *world) run(name string, lasts time.Duration) judge.Verdict {
+	w.t.Helper()
+	retry.Sleep(w.t.Context(), 3*w.base.TTL+w.top.delay, nil) // a calm time, in which waiters have an order
+	ctx, cancel := context.WithTimeout(w.t.Context(), lasts)
+	defer cancel()
+	newNemesis(w, w.base.Seed).run(ctx, 3)
+	retry.Sleep(w.t.Context(), 4*w.base.TTL+w.top.delay, nil)
+	if w.base.Library == "" {
+		w.finish()
+	}
+	v := w.judge()
+	servers.Count(w.t, "%s", summary(name, w.base.Seed, v))
+	return v
 }
 
 // The environment variable HISTORY is the folder of a run that is judged again. If PICTURE is the name of a file, it gets

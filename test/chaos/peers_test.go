@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/retry"
-	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -66,16 +63,7 @@ func TestPeers(t *testing.T) {
 				top.faults = slices.DeleteFunc(top.faults, func(f fault) bool {
 					return f.class == "D" || top.quorum && (f.name == "flush" || f.name == "restart empty")
 				})
-				w := newWorld(t, binary, top, 5, false, cfg)
-				ctx, cancel := context.WithTimeout(t.Context(), lasts)
-				defer cancel()
-				newNemesis(w, seed).run(ctx, 3)
-				retry.Sleep(t.Context(), 4*cfg.TTL, nil)
-				if p.library == "" {
-					w.finish()
-				}
-				v := w.judge()
-				servers.Count(t, "%s", summary(p.name, seed, v))
+				v := newWorld(t, binary, top, 5, false, cfg).run(p.name, lasts)
 				mu.Lock()
 				defer mu.Unlock()
 				rows[p.name] = row(p.name, v)

@@ -67,7 +67,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 			}
 			return nil
 		}
-		return open{uint64(m.Header().GetRevision()), check, func(ctx context.Context) error {
+		return &held{token: uint64(m.Header().GetRevision()), check: check, release: func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(ctx, w.TTL)
 			defer cancel()
 			err := m.Unlock(limited)
@@ -118,7 +118,7 @@ func onClientGo(w *worker, bind bool) (acquire, error) {
 			if bind {
 				lead, _ = lock.Bind(lead)
 			}
-			return open{0, lead.Err, release}, nil //nolint:contextcheck // it is the elector's
+			return &held{check: lead.Err, release: release}, nil //nolint:contextcheck // it is the elector's
 		case <-ended:
 			cancel()
 			return nil, errOver

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -60,73 +61,76 @@ func (w *worker) peer(ctx context.Context) error {
 	return nil
 }
 
-// An extension extends a lease, and returns until when it is valid then. The error errOver means that it is lost.
-type extension func(ctx context.Context) (until time.Time, err error)
+// A held lease is one of a peer.
+type held struct {
+	token   uint64
+	check   func() error
+	until   func() time.Time // nil: the library does not tell until when the lease is valid
+	release func(ctx context.Context) error
+}
+
+func (h *held) Token() uint64 { return h.token }
+
+func (*held) Slot() int { return -1 }
+
+func (h *held) Check() error { return h.check() }
+
+func (h *held) Remaining() time.Duration {
+	switch {
+	case h.check() != nil:
+		return 0
+	case h.until == nil:
+		return 1
+	}
+	return time.Until(h.until())
+}
+
+func (h *held) Unlock(ctx context.Context) error { return h.release(ctx) }
 
 var errOver = errors.New("the lease is over")
 
-// A kept lease is renewed by its user.
-type kept struct {
-	release func(ctx context.Context) error
-	stop    context.CancelFunc
-	renewer sync.WaitGroup
-	mu      sync.Mutex
-	until   time.Time
-	err     error
-}
-
-// renewed renews a lease every third of its TTL.
-func (k *kept) renewed(ctx context.Context, ttl time.Duration, extend extension) *kept {
+// renewed renews a lease every third of its TTL, as its user has to. extend returns until when the lease is valid then,
+// or errOver if it is lost.
+func renewed(
+	ctx context.Context, ttl time.Duration, until time.Time,
+	extend func(ctx context.Context) (time.Time, error), release func(ctx context.Context) error,
+) *held {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	k.stop = stop
-	k.renewer.Go(func() {
+	var renewer sync.WaitGroup
+	var end atomic.Pointer[time.Time] // an instant long ago if the lease is lost
+	end.Store(&until)
+	renewer.Go(func() {
 		for next := ttl / 3; ; {
-			pause(ctx, next)
-			if ctx.Err() != nil {
+			if pause(ctx, next); ctx.Err() != nil {
 				return
 			}
 			limited, cancel := context.WithTimeout(ctx, ttl/3)
 			until, err := extend(limited)
 			cancel()
 			next = ttl / 3
-			k.mu.Lock()
 			switch {
-			case err == nil:
-				k.until = until
 			case errors.Is(err, errOver):
-				k.err = err
+				end.Store(&time.Time{})
+			case err == nil && !end.Load().IsZero():
+				end.Store(&until)
 			default:
 				next = ttl / 20
 			}
-			k.mu.Unlock()
 		}
 	})
-	return k
-}
-
-func (*kept) Token() uint64 { return 0 }
-
-func (*kept) Slot() int { return -1 }
-
-func (k *kept) Check() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err == nil && !time.Now().Before(k.until) {
+	h := &held{until: func() time.Time { return *end.Load() }}
+	h.check = func() error {
+		if time.Now().Before(h.until()) {
+			return nil
+		}
 		return errOver
 	}
-	return k.err
-}
-
-func (k *kept) Remaining() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return time.Until(k.until)
-}
-
-func (k *kept) Unlock(ctx context.Context) error {
-	k.stop()
-	k.renewer.Wait()
-	return k.release(ctx)
+	h.release = func(ctx context.Context) error {
+		stop()
+		renewer.Wait()
+		return release(ctx)
+	}
+	return h
 }
 
 // poll tries until a lock is free or ctx ends, with a pause that is random between two limits.
@@ -150,15 +154,14 @@ func onRedislock(w *worker, servers []*redis.Client) (acquire, error) {
 			if err != nil {
 				return nil, err
 			}
-			k := &kept{until: t0.Add(w.TTL), release: l.Release}
-			return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
+			return renewed(ctx, w.TTL, t0.Add(w.TTL), func(ctx context.Context) (time.Time, error) {
 				t0 := time.Now()
 				err := l.Refresh(ctx, w.TTL, nil)
 				if errors.Is(err, redislock.ErrNotObtained) {
 					err = errOver
 				}
 				return t0.Add(w.TTL), err
-			}), nil
+			}, l.Release), nil
 		})
 	}, nil
 }
@@ -176,39 +179,16 @@ func onRedsync(w *worker, servers []*redis.Client) (acquire, error) {
 			if err := m.LockContext(ctx); err != nil {
 				return nil, err
 			}
-			k := &kept{until: m.Until(), release: func(ctx context.Context) error {
-				_, err := m.UnlockContext(ctx)
-				return err
-			}}
-			return k.renewed(ctx, w.TTL, func(ctx context.Context) (time.Time, error) {
+			return renewed(ctx, w.TTL, m.Until(), func(ctx context.Context) (time.Time, error) {
 				_, err := m.ExtendContext(ctx)
 				return m.Until(), err
+			}, func(ctx context.Context) error {
+				_, err := m.UnlockContext(ctx)
+				return err
 			}), nil
 		})
 	}, nil
 }
-
-// An open lease is one whose library does not tell until when it is valid.
-type open struct {
-	token   uint64
-	check   func() error
-	release func(ctx context.Context) error
-}
-
-func (o open) Token() uint64 { return o.token }
-
-func (open) Slot() int { return -1 }
-
-func (o open) Check() error { return o.check() }
-
-func (o open) Remaining() time.Duration {
-	if o.check() != nil {
-		return 0
-	}
-	return 1
-}
-
-func (o open) Unlock(ctx context.Context) error { return o.release(ctx) }
 
 func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
@@ -224,7 +204,7 @@ func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 		// The context of the lease is derived from that of the call.
 		asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		detach := context.AfterFunc(ctx, cancel)
-		held, release, err := locker.WithContext(asking, shared)
+		lead, release, err := locker.WithContext(asking, shared)
 		if !detach() && err == nil {
 			release()
 			err = ctx.Err()
@@ -233,7 +213,7 @@ func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 			cancel()
 			return nil, err
 		}
-		return open{0, held.Err, func(context.Context) error { release(); cancel(); return nil }}, nil
+		return &held{check: lead.Err, release: func(context.Context) error { release(); cancel(); return nil }}, nil
 	}, err
 }
 
@@ -246,7 +226,7 @@ func textbook(w *worker, servers []*redis.Client) (acquire, error) {
 			if set, err := servers[0].SetNX(ctx, shared, value, w.TTL).Result(); err != nil || !set {
 				return nil, errors.Join(errOver, err)
 			}
-			return open{0, func() error { return nil }, func(ctx context.Context) error {
+			return &held{check: func() error { return nil }, release: func(ctx context.Context) error {
 				return mine.Run(ctx, servers[0], []string{shared}, value).Err()
 			}}, nil
 		})
