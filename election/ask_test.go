@@ -54,6 +54,9 @@ func TestOperatorResigns(t *testing.T) {
 				}
 				e.queueUp(a, b, c)
 				board, ann := e.operator()
+				for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
+					testenv.Call(board.Resign(lockcore.WithOperator(e.Context(), by), 0)).MustFail(e, noonlock.ErrConfig)
+				}
 				begin := e.Clock()
 				r := testenv.Call(board.Resign(ann, 0)).Must(e)
 				if r.Holder != "a" || r.Token != a.leads(1) {
@@ -163,24 +166,6 @@ func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
 		_, err = board.Resign(ann, 0)
 		must(e, err)
 		a.leads(2)
-	})
-}
-
-// Without a leader nothing is asked, and a wrong name or reason is refused.
-func TestOperatorIsRefused(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		board, ann := e.operator()
-		testenv.Call(board.Resign(ann, 0)).MustFail(e, election.ErrNoLeader)
-		_, err := board.TransferTo(ann, 0, "a")
-		mustIs(e, err, election.ErrNoLeader)
-		a := e.replica(e.Client("a"), calm())
-		a.run().leads(1)
-		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}, {Who: "\xff"}} {
-			testenv.Call(board.Resign(lockcore.WithOperator(e.Context(), by), 0)).MustFail(e, noonlock.ErrConfig)
-		}
-		a.stop()
-		testenv.Call(board.Resign(ann, 0)).MustFail(e, election.ErrNoLeader)
 	})
 }
 

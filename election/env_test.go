@@ -57,9 +57,9 @@ func inBubble(t *testing.T, test func(e *env)) {
 	testenv.InBubble(t, func(e *testenv.Env) { test(newEnv(e)) })
 }
 
-func realEnv(t *testing.T, conf ...string) *env {
+func realEnv(t *testing.T) *env {
 	t.Helper()
-	return newEnv(testenv.OnServer(t, conf...))
+	return newEnv(testenv.OnServer(t))
 }
 
 // A replica is an elector with a record of its calls.
@@ -271,14 +271,6 @@ func (e *env) queueUp(replicas ...*replica) {
 		}
 	}
 	e.WaitIdle()
-}
-
-// A trio is a leader and two candidates, each on its own Client.
-func (e *env) trio() (a, b, c *replica) {
-	e.Helper()
-	a, b, c = e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick()), e.replica(e.Client("c"), e.quick())
-	e.queueUp(a, b, c)
-	return a, b, c
 }
 
 func key(part string) string { return "noonlock:{election/" + electionName + "}:" + part }

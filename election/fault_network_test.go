@@ -8,7 +8,6 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -191,24 +190,6 @@ func TestOperatorResignsATermThatBegins(t *testing.T) {
 	})
 }
 
-// Another program writes the key of the lock: nobody leads, and nobody is shown as the one that has the lock.
-func TestForeignLock(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		cfg := calm()
-		cfg.RetryPeriod = 5 * time.Second
-		a := e.replica(e.Client("a"), cfg)
-		a.run().recorded(1)
-		must(e, e.Raw.Set(e.Context(), key("lock"), "another program", time.Minute).Err())
-		board, ann := e.operator()
-		if r := testenv.Call(board.Record(e.Context())).Must(e); r.Left != 0 || r.Granted != "" {
-			t.Errorf("the record is %+v", r)
-		}
-		testenv.Call(board.Resign(ann, 0)).MustFail(e, election.ErrNoLeader)
-		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
-	})
-}
-
 // A release without a successor is not answered, and sent again. The end is written once and announced once.
 func TestFault26_ReleaseReplyLost(t *testing.T) {
 	t.Parallel()
@@ -247,25 +228,5 @@ func TestQuorumShowsNoMinority(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-// A grant that no replica acknowledges counts for nobody. The candidates get it one after the other, and none of them
-// is shown as the leader.
-func TestGrantsWithoutReplicas(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	for _, identity := range []string{"a", "b"} {
-		e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, MinReplicas: 1}), e.quick()).run()
-	}
-	board := testenv.Call(election.NewElection(e.Client("reader"), electionName)).Must(e)
-	granted := map[string]bool{}
-	e.Until("both have had the lock", func() bool {
-		r := testenv.Call(board.Record(e.Context())).Must(e)
-		if r.Holder != "" || r.Left != 0 {
-			t.Errorf("the record is %+v", r)
-		}
-		granted[r.Granted] = true
-		return granted["a"] && granted["b"]
 	})
 }

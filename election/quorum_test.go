@@ -196,21 +196,3 @@ func TestFault136_ReadersOfAQuorum(t *testing.T) {
 		leader.stop()
 	})
 }
-
-// The first record that a Client reads needs a majority only. Another server hangs.
-func TestFirstRecordBesideAServerThatHangs(t *testing.T) {
-	t.Parallel()
-	onQuorum(t, 3, func(e *quorumEnv) {
-		e.replica(e.client("leader"), quick()).run().leads(1)
-		e.Until("the servers have the record", func() bool { return e.holder(0) == "leader" && e.holder(1) == "leader" })
-		e.servers[2].Hang()
-		board, err := election.NewElection(e.client("reader"), electionName)
-		must(e, err)
-		began := time.Now()
-		rec, err := board.Record(e.Context())
-		if took := time.Since(began); err != nil || rec.Holder != "leader" || took > 20*time.Millisecond {
-			e.Errorf("%+v, %v after %v", rec, err, took)
-		}
-		e.servers[2].Unhang()
-	})
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
@@ -274,29 +275,6 @@ func TestPartitionWorkPanics(t *testing.T) {
 	}
 }
 
-// Requests and replies of partitions are lost, and so are all messages: the shares are the same, later.
-func TestFault134_RequestsAboutPartitionsAreLost(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{lockcoretest.DropRequest, lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				c, f := e.Linked("a")
-				b := e.board(10)
-				for _, skip := range []int{0, 2, 4} { // a join, calls and renewals
-					f.Inject(e, lockcoretest.Fault{Kind: kind, Match: testenv.Scripts{Files: partition.ScriptFiles}.Match(e, "parts_share"), Skip: skip, Count: 1})
-				}
-				a := b.on(c, "a")
-				b.settles("a:10")
-				b.sharer("b")
-				b.settles("a:5 b:5")
-				must(e, a.stop())
-				b.settles("b:10")
-			})
-		})
-	}
-}
-
 // A user may not publish, so that no message arrives: renewals tell what is to be done.
 func TestFault134_NoMessageAboutPartitions(t *testing.T) {
 	t.Parallel()
@@ -380,7 +358,7 @@ func (b *board) snapshot() (restore func()) {
 // its tokens grow. Then the server fails over to a replica that lagged meanwhile. Within one renewal, what members lead
 // is what the server has, and tokens grow: that of a partition that comes back to its former leader, too. In the end,
 // they have equal shares.
-func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
+func TestFault134_140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Size(20, 400)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -598,4 +576,56 @@ func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 	e.Until("their leases would have ended", func() bool { return time.Since(began) > 2*b.lease })
 	testenv.Equal(e, "moves", b.settles("a:2 b:2"), 0)
 	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
+}
+
+// Users with exactly the documented rights share partitions. Without the right to one command, a replica is not
+// ready when it starts. Its error names the right, and so does doctor.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	e := onServer(t)
+	rights := testenv.Rights(t, lock.NeedsOf(partition.Set{}), false)
+	as := func(who string, also ...string) *lockcore.Client {
+		return e.ClientWith(e.As(who, slices.Concat(rights, also)...), lockcore.Config{Identity: who})
+	}
+	b := e.board(4)
+	a := b.on(as("a"), "a")
+	b.settles("a:4")
+	must(e, doctor.CheckRights(e.Context(), as("doctor"), setName, doctor.UsePartitions))
+	b.on(as("b"), "b")
+	b.settles("a:2 b:2")
+	must(e, a.stop())
+	b.settles("b:4")
+	for _, l := range e.Raw.ACLLog(e.Context(), 10).Val() {
+		t.Errorf("refused: %s of %s in %s", l.Object, l.Username, l.Context)
+	}
+	commands := rights[slices.Index(rights, "+unsubscribe")+1:]
+	for _, right := range slices.DeleteFunc(commands, func(right string) bool { return right == "+publish" }) {
+		command := strings.TrimPrefix(right, "+")
+		c := as("without-"+command, "-"+command)
+		err := doctor.CheckRights(e.Context(), c, setName, doctor.UsePartitions)
+		if err == nil || !strings.HasSuffix(err.Error(), ": "+strings.ToUpper(command)) || lockcore.IsTemporary(err) {
+			t.Errorf("doctor, without %s: %v", command, err)
+		}
+		without := b.on(c, "c")
+		e.Until("a replica without "+command+" is not ready", func() bool {
+			err := without.Ready()
+			return err != nil && strings.Contains(err.Error(), strings.ToUpper(command))
+		})
+		_ = without.stop()
+	}
+	b.settles("b:4")
+}
+
+// Every call returns within its documented bound, whatever the network does.
+func TestFault69_EveryCallReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBounded(t, false, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
+		set := testenv.Call(partition.NewSet(c, setName)).Must(e)
+		add("Set.Partitions", func(ctx context.Context) { _, _ = set.Partitions(ctx) })
+		add("Sets", func(ctx context.Context) { _, _ = partition.Sets(ctx, c, nil) })
+		r, err := partition.NewRunner(c, setName, 2, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown})
+		must(e, err)
+		add("Runner.Run", func(ctx context.Context) { _ = r.Run(ctx) })
+		add("Runner.Check", func(context.Context) { _ = r.Check(0) })
+		add("Runner.Ready", func(context.Context) { _ = r.Ready() })
+	})
 }
