@@ -4,21 +4,34 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
 
 // behind serves the page behind a handler, as a proxy does.
-func behind(e *testenv.Env, cfg statusz.Config, proxy func(w http.ResponseWriter, r *http.Request, page http.Handler)) *httptest.Server {
+func behind(e *testenv.Env, client *lockcore.Client, cfg statusz.Config, proxy func(w http.ResponseWriter, r *http.Request, page http.Handler)) *httptest.Server {
 	e.Helper()
-	page := testenv.Call(statusz.Handler(e.Client("page"), cfg)).Must(e)
+	page := testenv.Call(statusz.Handler(client, cfg)).Must(e)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { proxy(w, r, page) }))
 	e.Cleanup(func() { page.Close(); server.CloseClientConnections(); server.Close() })
 	return server
+}
+
+// refused refuses a request without the password.
+func refused(w http.ResponseWriter, r *http.Request) bool {
+	_, password, _ := r.BasicAuth()
+	if password == "sesame" {
+		return false
+	}
+	w.Header().Set("WWW-Authenticate", "Basic")
+	http.Error(w, "the password is wrong", http.StatusUnauthorized)
+	return true
 }
 
 // A page that was opened with its password in the URL can act. After an action that failed, the page
@@ -29,10 +42,8 @@ func TestPasswordInURL(t *testing.T) {
 	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
 	var behavior atomic.Value
 	behavior.Store("")
-	s := behind(e, statusz.Config{AllowActions: true}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
-		if _, password, _ := r.BasicAuth(); password != "sesame" {
-			w.Header().Set("WWW-Authenticate", "Basic")
-			http.Error(w, "the password is wrong", http.StatusUnauthorized)
+	s := behind(e, e.Client("page"), statusz.Config{AllowActions: true}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
+		if refused(w, r) {
 			return
 		}
 		if strings.HasSuffix(r.URL.Path, "/act") {
@@ -81,27 +92,71 @@ func TestPasswordInURL(t *testing.T) {
 	}
 }
 
-// A page whose stream is refused says why, and connects when it can.
-func TestSaysWhyItIsRefused(t *testing.T) {
+// While the page cannot follow Redis or its server, it says why and since when, and keeps what it shows. Then it
+// recovers without a reload, also if a proxy answers first.
+func TestSaysWhyItIsOutOfDate(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	var full atomic.Bool
-	full.Store(true)
-	s := behind(e, statusz.Config{}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
-		if full.Load() && strings.HasSuffix(r.URL.Path, "/events") {
+	e.Hold(e.Client("billing-1"), "invoices")
+	opt, network := e.Link()
+	as := e.As("page", "~*", "&*", "+@all")
+	opt.Username, opt.Password = as.Username, as.Password
+	var behavior atomic.Value
+	behavior.Store("full")
+	through := make(chan struct{})
+	once := sync.OnceFunc(func() { close(through) })
+	s := behind(e, e.ClientWith(opt, lockcore.Config{}), statusz.Config{}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
+		switch kind := behavior.Load(); {
+		case kind == "gone":
+			panic(http.ErrAbortHandler)
+		case kind == "proxy":
+			w.WriteHeader(http.StatusBadGateway)
+			once()
+		case kind == "full" && strings.HasSuffix(r.URL.Path, "/events"):
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "statusz: too many browsers have the page open", http.StatusServiceUnavailable)
-			return
+		default:
+			page.ServeHTTP(w, r)
 		}
-		page.ServeHTTP(w, r)
 	})
+	becomes := func(kind string) func() {
+		return func() {
+			behavior.Store(kind)
+			s.CloseClientConnections()
+		}
+	}
+	rule := func(rule string) func() {
+		return func() { testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "page", rule).Err()) }
+	}
 	b := newTab(e)
 	b.visit(s.URL)
 	state := `document.getElementById('state').textContent`
 	b.until("the page says why", state+` === 'Not connected. The server of this page says: too many browsers have the page open. It is asked again every 1 s.'`)
-	full.Store(false)
+	behavior.Store("")
+	for _, c := range []struct {
+		begin, end func()
+		said       string
+	}{
+		{func() { network.Partition() }, network.Heal, "Redis has not answered"},
+		{rule("-@all"), rule("+@all"), "Redis refuses requests. Not read: the list of elections"},
+		{becomes("full"), func() { behavior.Store("") }, "The server of this page says: too many browsers"},
+		{becomes("gone"), func() {
+			b.shows("locks", "invoices", "billing-1")
+			e.Hold(e.Client("billing-2"), "prices")
+			behavior.Store("proxy")
+			<-through
+			behavior.Store("")
+		}, "There is no connection"},
+	} {
+		b.until("the page is live", state+` === 'live' && !document.body.classList.contains('stale')`)
+		b.shows("locks", "invoices", "billing-1")
+		c.begin()
+		b.until("the page says "+c.said+", and since when", `/^Out of date\b.* since [0-9-]+T[0-9:]+Z\./.test(`+state+`) && `+state+`.includes(%s)`, c.said)
+		c.end()
+	}
 	b.until("the page is live", state+` === 'live'`)
-	full.Store(true)
-	s.CloseClientConnections()
-	b.until("the page says since when", `/^Out of date since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\. The server of this page says: too many browsers/.test(`+state+`)`)
+	b.shows("locks", "prices", "billing-2")
+	if !eval[bool](b, "window.mark === true") {
+		e.Error("the page was loaded again")
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -263,19 +262,8 @@ func serve(e *testenv.Env, cfg statusz.Config) *site {
 
 func serveAs(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *site {
 	e.Helper()
-	return serveAt(e, nil, client, cfg)
-}
-
-// serveAt serves the page at a listener; nil is a new one.
-func serveAt(e *testenv.Env, at net.Listener, client *lockcore.Client, cfg statusz.Config) *site {
-	e.Helper()
 	page := testenv.Call(statusz.Handler(client, cfg)).Must(e)
-	s := &site{httptest.NewUnstartedServer(page), page}
-	if at != nil {
-		s.Listener.Close()
-		s.Listener = at
-	}
-	s.Start()
+	s := &site{httptest.NewServer(page), page}
 	e.Cleanup(s.close)
 	return s
 }

@@ -29,13 +29,10 @@ func TestPageOfAJob(t *testing.T) {
 	testenv.Must(e, draw.Pause(ann))
 	st := testenv.Call(draw.Status(e.Context())).Must(e)
 	e.Hold(e.Client("billing-1"), "invoices")
-	s := behind(e, statusz.Config{AllowActions: true, Title: "the title"}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
-		if _, password, _ := r.BasicAuth(); password != "sesame" {
-			w.Header().Set("WWW-Authenticate", "Basic")
-			http.Error(w, "the password is wrong", http.StatusUnauthorized)
-			return
+	s := behind(e, e.Client("page"), statusz.Config{AllowActions: true, Title: "the title"}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
+		if !refused(w, r) {
+			page.ServeHTTP(w, r)
 		}
-		page.ServeHTTP(w, r)
 	})
 	b := newTab(e)
 	b.visit(strings.Replace(s.URL, "http://", "http://user:sesame@", 1))
