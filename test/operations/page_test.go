@@ -34,7 +34,7 @@ var (
 	name   = regexp.MustCompile(`\b(?:noonlock|leader_election)_\w+`)
 
 	// an operator runs, opens or deletes this
-	instruction = regexp.MustCompile("^(?:noonctl |lottery |SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\\w+=|--|[?]|/|noonlock:)")
+	instruction = regexp.MustCompile(`^(?:noonctl |lottery |SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\w+=|--|[?]|/|noonlock:)`)
 )
 
 func readPage(t *testing.T) *page {
