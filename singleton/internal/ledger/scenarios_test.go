@@ -32,7 +32,9 @@ func TestRuns(t *testing.T) {
 			a skips 4-12 missed after 3 => stale; a skips 4-7200 missed after 9 => early
 			history => 7:succeeded 8-9*2:skipped:overlap 5-6*2:skipped:overlap 1-4*4:skipped:missed`},
 		{"refusals of no ledger, of a paused job and after skips", false, `
-			b looks; a skips 1 missed; b claims 1 => done last=1; a pauses; a skips 2 missed => paused
+			b looks; a skips 1 missed; b claims 1 => done last=1; a pauses; a skips 2 missed => paused; a resumes
+			a is overlap; a looks; a claims 2; a claims 3; a completes 2; b claims 2 => done last=-; a completes 3; b claims 3 => done last=3
+			redis hset job id 7; b claims 3 => done last=-
 			flush; a claims 3 => no-ledger; a skips 3 missed => no-ledger`},
 		{"skips up to now", true, `a skips 1-60 missed`},
 		{"a skip whose reply is lost", true, `a looks; a loses job_skip 1; a skips 1-3 missed; history => 1-3*3:skipped:missed`},
@@ -651,7 +653,7 @@ func TestFault28_29_ALostReply(t *testing.T) {
 func TestFault13_AClaimThatComesLate(t *testing.T) {
 	inBubble(t, plays(`
 		a is ttl=10s; b looks; b runs 1; a looks; a holds-back job_claim 0 15s; a claims 2 => unknown
-		a heals; pass 15s; b claims 2 => attempt=1; b completes 2; keys tomb:* => noonlock:{job/draw}:tomb:*`))
+		pass 1s; keys tomb:* => noonlock:{job/draw}:tomb:*; a heals; pass 15s; b claims 2 => attempt=1; b completes 2; keys tomb:* => noonlock:{job/draw}:tomb:*`))
 }
 
 // A resource has seen a token of a clock that was ahead, and an operator sets the counter to it. The counter stays.
