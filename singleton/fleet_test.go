@@ -64,11 +64,6 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 	testenv.InBubble(t, func(e *testenv.Env) { test(e.T, newFleet(e)) })
 }
 
-func onServer(t *testing.T, conf ...string) *fleet {
-	t.Helper()
-	return newFleet(testenv.OnServer(t, conf...))
-}
-
 // ttl returns d in a bubble. On a real server it returns a TTL that a busy machine keeps.
 func (f *fleet) ttl(d time.Duration) time.Duration {
 	if f.Bubble != nil {

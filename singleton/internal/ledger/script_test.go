@@ -84,11 +84,11 @@ func write(w *server.Writer, answer any, err error) {
 // picture returns all keys with their TTLs.
 func (p *play) picture() string {
 	m := p.Bubble.Server()
-	text := m.Dump()
+	all := []any{m.Dump()}
 	for _, key := range m.Keys() {
-		text += fmt.Sprintln(key, m.TTL(key))
+		all = append(all, key, m.TTL(key))
 	}
-	return text
+	return fmt.Sprintln(all...)
 }
 
 // twice runs a script twice. The second time it changes nothing, and its answer is the first or the declared one.
