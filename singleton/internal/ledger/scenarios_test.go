@@ -36,6 +36,7 @@ func TestRuns(t *testing.T) {
 			a is overlap; a looks; a claims 2; a claims 3; a completes 2; b claims 2 => done last=-; a completes 3; b claims 3 => done last=3
 			redis hset job id 7; b claims 3 => done last=-
 			flush; a claims 3 => no-ledger; a skips 3 missed => no-ledger`},
+		{"a tombstone ends", true, `a claims 1; a abandons 1; ttl tomb:* => 5m0s`},
 		{"skips up to now", true, `a skips 1-60 missed`},
 		{"a skip whose reply is lost", true, `a looks; a loses job_skip 1; a skips 1-3 missed; history => 1-3*3:skipped:missed`},
 		{"history is bounded", false, `
@@ -653,7 +654,7 @@ func TestFault28_29_ALostReply(t *testing.T) {
 func TestFault13_AClaimThatComesLate(t *testing.T) {
 	inBubble(t, plays(`
 		a is ttl=10s; b looks; b runs 1; a looks; a holds-back job_claim 0 15s; a claims 2 => unknown
-		pass 1s; keys tomb:* => noonlock:{job/draw}:tomb:*; a heals; pass 15s; b claims 2 => attempt=1; b completes 2; keys tomb:* => noonlock:{job/draw}:tomb:*`))
+		pass 1s; ttl tomb:* => 5m0s; keys tomb:* => noonlock:{job/draw}:tomb:*; a heals; pass 15s; b claims 2 => attempt=1; b completes 2; keys tomb:* => noonlock:{job/draw}:tomb:*`))
 }
 
 // A resource has seen a token of a clock that was ahead, and an operator sets the counter to it. The counter stays.
