@@ -375,7 +375,8 @@ func (p *play) reason(err error) []string {
 		{"unknown", lockcore.ErrUnknown},
 	} {
 		if errors.Is(err, known.err) {
-			return []string{known.name}
+			_, names, _ := strings.Cut(err.Error(), " running on ")
+			return []string{known.name, "on=" + names}
 		}
 	}
 	return []string{cmp.Or(regexp.MustCompile(`\b(NOREPLICAS|OOM|WRONGTYPE)\b`).FindString(err.Error()), "error")}

@@ -295,7 +295,7 @@ func TestOperators(t *testing.T) {
 		// A job is forgotten when no replica runs it. Its tokens stay greater, and no earlier tick runs.
 		{"forget", true, `
 			o forgets => no-ledger; a is def=d ttl=1m; late is def=d; a looks; a pauses; a plans x 400
-			o forgets => running; a resumes; a runs 1; a claims 2; a leaves; o forgets => running; a completes 2
+			o forgets => running; a resumes; a runs 1; a claims 2; o forgets => running on=a; a leaves; o forgets => running; a completes 2
 			watch watches; o forgets; watch hears => change; keys * => noonlock:{job/draw}:fence noonlock:{job/draw}:tomb:id:x
 			o forgets => no-ledger; late knows nothing; late looks => fresh=true acts=true !last=0; history =>; late claims 2 => done
 			a plans x 400; late looks => x.due=400; o cancels-id x
@@ -629,8 +629,8 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 // A replica dies after the effect of its run and before the record: the run is attempted again, and one completion counts.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
 	inBubble(t, plays(`
-		dead is ttl=2s dead; dead claims 1; pass 2s; a claims 1 => attempt=2 unsure=true dead=dead; a completes 1
-		dead completes 1 => superseded; history => 1:succeeded`))
+		dead is ttl=2s dead; dead claims 1; pass 2s; a claims 1 => attempt=2 unsure=true dead=dead
+		dead completes 1 => superseded; a completes 1; dead completes 1 => superseded; history => 1:succeeded`))
 }
 
 // The reply to an operator's request is lost, and the request is sent again when there is nothing left to do. The error
