@@ -612,8 +612,8 @@ func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 	inBubble(t, plays(`
 		a is ttl=3s; b runs 1; b looks; a looks; a claims 2; a looks
-		flush; a looks => last=1.999 open=; pass 1s; a notices 2 => held=false; a completes 2 => superseded
-		b looks => last=1.999; b claims 1 => done; b claims 2 => attempt=1; b completes 2; a looks => last=2 open=
+		flush; a looks => last=1.999 open=; pass 1500ms; a notices 2 => held=false; a completes 2 => superseded
+		b looks => last=1.999; b checks => now=61.5; b claims 1 => done; b claims 2 => attempt=1; b completes 2; a looks => last=2 open=
 		history => 2:succeeded`))
 }
 
