@@ -41,6 +41,9 @@ type nemesis struct {
 // newNemesis makes a nemesis of the faults with a name in only; without names, of all.
 func newNemesis(w *world, seed uint64, only ...string) *nemesis {
 	n := &nemesis{world: w, shortest: time.Millisecond, rest: w.base.TTL / 2, busy: map[string]bool{}}
+	if w.base.Peers {
+		n.shortest = w.base.TTL / 10 // most others are over before a lease is, and a comparison is short
+	}
 	n.rand = rand.New(rand.NewPCG(seed, 0))
 	for _, x := range w.workers {
 		n.faults = append(n.faults, n.ofWorker(x)...)

@@ -52,7 +52,7 @@ func TestPeers(t *testing.T) {
 				t.Parallel()
 				// Leases of client-go have whole seconds, and those of etcd at least two.
 				cfg := history.Config{
-					Seed: seed, TTL: 3 * time.Second, Every: 3 * time.Second, Holds: 30, Slow: 3 * time.Millisecond,
+					Seed: seed, TTL: 3 * time.Second, Every: 3 * time.Second, Holds: 15, Slow: 3 * time.Millisecond,
 					Library: p.library, Kinds: p.kinds, Peers: true,
 				}
 				binary := theirs

@@ -146,16 +146,16 @@ func before(leases []*call, at int64) int {
 // also after a write of a later holder.
 func (r *run) staleWrites() {
 	newest := map[string]history.Event{}
-	granted := map[string]int64{} // by process and lease
+	granted := map[id]int64{}
 	for _, c := range r.leases {
-		granted[fmt.Sprint(c.W, c.ID)] = c.answer
+		granted[id{c.W, c.ID}] = c.answer
 	}
 	for _, e := range r.events {
 		if e.What != history.Accepted {
 			continue
 		}
 		last := newest[e.Name]
-		if e.Token < last.Token || e.Token == 0 && granted[fmt.Sprint(e.W, e.ID)] < granted[fmt.Sprint(last.W, last.ID)] {
+		if e.Token < last.Token || e.Token == 0 && granted[id{e.W, e.ID}] < granted[id{last.W, last.ID}] {
 			r.serious("stale write", e.T, "%s: token %d of %s after %d of %s", e.Name, e.Token, e.W, last.Token, last.W)
 		} else {
 			newest[e.Name] = e

@@ -38,6 +38,12 @@ type call struct {
 	lost          string
 }
 
+// An id names a call.
+type id struct {
+	process string
+	number  int
+}
+
 // A fault is one of the nemesis.
 type fault struct {
 	history.Event
@@ -47,10 +53,6 @@ type fault struct {
 func read(events []history.Event) *run {
 	r := &run{events: events, users: map[string]map[string]bool{}, exits: map[string]int64{}}
 	r.Verdict = Verdict{Leases: map[string]int{}, Faults: map[string]int{}}
-	type id struct {
-		process string
-		number  int
-	}
 	calls, faults := map[id]*call{}, map[int]*fault{}
 	for _, e := range events {
 		r.end = e.T
