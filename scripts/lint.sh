@@ -63,7 +63,7 @@ unraised() {
 linted() {
 	local base
 	[[ -z ${NOONLOCK_NIGHTLY:-} && ${1#"$PWD/"} =~ ^(adapters/clientgo|bench|examples/lottery)$ ]] || return 0
-	base=$(git merge-base HEAD origin/main) && [[ $base != "$(git rev-parse HEAD)" ]] ||
+	base=$(git merge-base HEAD origin/main 2>/dev/null) && [[ $base != "$(git rev-parse HEAD)" ]] ||
 		base=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
 	[[ -z $base ]] || ! git diff --quiet "$base" -- "$1" .golangci.yml || [[ -n $(git status --porcelain -- "$1") ]]
 }

@@ -136,10 +136,11 @@ func TestWhoIsToldOfPartitions(t *testing.T) {
 			if all != nil {
 				want += shares + "  "
 			}
+			var ids []string
 			for _, who := range all {
-				want += sessions[who] + " "
+				ids = append(ids, sessions[who]+" ")
 			}
-			e.Wants(where+": told", fmt.Sprint(e.Received(heard, shares)), want+"]")
+			e.Wants(where+": told", fmt.Sprint(e.Received(heard, shares)), want+strings.Join(ids, "")+"]")
 		}
 		join("x")
 		share("x", "sync", "")

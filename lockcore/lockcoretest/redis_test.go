@@ -14,15 +14,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-func get(t *testing.T, c redis.Cmdable, key string) string {
-	t.Helper()
-	v, err := c.Get(t.Context(), key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatalf("GET %s: %v", key, err)
-	}
-	return v
-}
-
 func set(t *testing.T, c redis.Cmdable, key, value string, ttl time.Duration) {
 	t.Helper()
 	if err := c.Set(t.Context(), key, value, ttl).Err(); err != nil {

@@ -13,8 +13,8 @@ type EtcdServer struct {
 	*process
 }
 
-// Etcd starts an etcd with its default settings, and returns when it is ready. inMemory: its files are in memory, as
-// those of Redis are. It keeps its data at a Restart. Without the program, which few tests need, the test is skipped.
+// Etcd starts an etcd with its default settings, and returns when it is ready. With inMemory, its files are in memory,
+// like Redis's. It keeps its data at a Restart. Few tests need it, so without the program the test is skipped.
 func Etcd(tb testing.TB, inMemory bool) *EtcdServer {
 	tb.Helper()
 	program := find(nil, "etcd")
