@@ -103,7 +103,7 @@ func TestOperatorResigns(t *testing.T) {
 				if err != nil || r.Asked != nil {
 					e.Errorf("the new leader was asked: %+v, %v", r.Asked, err)
 				}
-				e.history.Require(e)
+				e.oneAtATime()
 			})
 		})
 	}

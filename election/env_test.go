@@ -39,27 +39,52 @@ const (
 // An env is the server that a test runs on.
 type env struct {
 	*testenv.Env
-	history *testenv.History
+
+	mu       sync.Mutex
+	leading  int      // replicas whose work runs
+	greatest uint64   // token
+	wrong    []string // what no election without a loss allows
 }
 
-func newEnv(e *testenv.Env) *env {
-	return &env{Env: e, history: testenv.NewHistory(e.Clock)}
+// begins records that a replica leads, until ends is called.
+func (e *env) begins(who string, token uint64) (ends func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.leading++; e.leading > 1 || token <= e.greatest {
+		e.wrong = append(e.wrong, fmt.Sprintf("%s leads with token %d after %d, as one of %d", who, token, e.greatest, e.leading))
+	}
+	e.greatest = max(e.greatest, token)
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.leading--
+	}
+}
+
+// oneAtATime asserts that no two have led at the same time, and that each token was greater than the one before.
+func (e *env) oneAtATime() {
+	e.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.greatest == 0 || len(e.wrong) > 0 {
+		e.Errorf("the greatest token is %d: %v", e.greatest, e.wrong)
+	}
 }
 
 // onBoth runs a test in a bubble and on a real server.
 func onBoth(t *testing.T, test func(e *env)) {
 	t.Helper()
-	testenv.OnBoth(t, func(e *testenv.Env) { test(newEnv(e)) })
+	testenv.OnBoth(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
 func inBubble(t *testing.T, test func(e *env)) {
 	t.Helper()
-	testenv.InBubble(t, func(e *testenv.Env) { test(newEnv(e)) })
+	testenv.InBubble(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
 func realEnv(t *testing.T) *env {
 	t.Helper()
-	return newEnv(testenv.OnServer(t))
+	return &env{Env: testenv.OnServer(t)}
 }
 
 // A replica is an elector with a record of its calls.
@@ -156,12 +181,11 @@ func (r *replica) started(ctx context.Context) {
 	r.working = true
 	r.terms = append(r.terms, l.Token())
 	r.ctx = ctx
-	proc := fmt.Sprintf("%s %p", r.le.Identity(), r)
 	work := r.work
 	r.mu.Unlock()
-	r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Acquire, Token: l.Token()})
+	ends := r.e.begins(r.le.Identity(), l.Token())
 	defer func() {
-		r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Release, Token: l.Token()})
+		ends()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.working = false

@@ -84,7 +84,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 		e.queued(1) // it has sent a new request
 		must(e, b.le.Resign(e.Context()))
 		a.leads(1)
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 

@@ -156,7 +156,7 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			rec, err := a.le.Election().Record(e.Context())
 			return err == nil && rec.Holder == "" && rec.Token == third && !rec.Released.IsZero() && rec.Left == 0
 		})
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 

@@ -55,7 +55,7 @@ func TestResign(t *testing.T) {
 			}
 		}
 		a.leads(3)
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 
@@ -88,7 +88,7 @@ func TestTransfer(t *testing.T) {
 		must(e, all[3].le.TransferTo(e.Context(), "r1")) // the head
 		all[1].leads(1)
 		all[2].never()
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 
@@ -141,7 +141,7 @@ func TestTransferWhileTheWorkDrains(t *testing.T) {
 				}
 				named.leads(1)
 				b.never()
-				e.history.Require(e)
+				e.oneAtATime()
 			})
 		})
 	}
@@ -177,7 +177,7 @@ func TestOneIdentityTwice(t *testing.T) {
 			r.leads(2)
 			testenv.Equal(t, "the leaders of which it was notified", r.leaderNames(), "twin")
 		}
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 

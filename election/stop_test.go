@@ -56,7 +56,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 					if least, most := replicas*minutes*60/18, replicas*(minutes*60/12+6); terms < least || terms > most {
 						t.Errorf("%d terms in %d minutes, want from %d to %d", terms, minutes, least, most)
 					}
-					e.history.Require(e)
+					e.oneAtATime()
 				})
 			})
 		}
@@ -124,7 +124,7 @@ func TestFault83_WorkThatReturns(t *testing.T) {
 			t.Errorf("%q leads, and the record is %v", a.le.Leader(), e.record())
 		}
 		mustIs(e, context.Cause(a.ctx), election.ErrResigned)
-		e.history.Require(e)
+		e.oneAtATime()
 	})
 }
 

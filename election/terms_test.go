@@ -135,7 +135,7 @@ func TestFault07_52_TermsEnd(t *testing.T) {
 				if _, n := next.term(); n != 1 || !next.le.IsLeader() || a.le.IsLeader() || a.stops != 1 {
 					e.Errorf("the next one has led %d times, leads %v; this one leads %v, after %d stops", n, next.le.IsLeader(), a.le.IsLeader(), a.stops)
 				}
-				e.history.Require(e)
+				e.oneAtATime()
 			})
 		})
 	}
