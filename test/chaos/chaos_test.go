@@ -20,6 +20,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -55,12 +56,10 @@ func build(name, overlay string, flags ...string) (string, error) {
 // options returns DURATION and SEED.
 func options(t *testing.T) (lasts time.Duration, seed uint64) {
 	t.Helper()
-	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "10s"))
-	must(t, err)
+	lasts = testenv.Call(time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "10s"))).Must(t)
 	seed = rand.Uint64()
 	if text := os.Getenv("SEED"); text != "" {
-		seed, err = strconv.ParseUint(text, 10, 64)
-		must(t, err)
+		seed = testenv.Call(strconv.ParseUint(text, 10, 64)).Must(t)
 	}
 	return lasts, seed
 }
@@ -79,8 +78,7 @@ func TestChaos(t *testing.T) {
 			if start == nil {
 				t.Fatalf("no topology %q", name)
 			}
-			binary, err := plain()
-			must(t, err)
+			binary := testenv.Call(plain()).Must(t)
 			cfg := history.Config{
 				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Holds: 30, Slow: 3 * time.Millisecond,
 				Every: max(time.Second, (lasts / 900).Truncate(time.Millisecond)),
@@ -130,16 +128,12 @@ func TestAgain(t *testing.T) {
 	if folder == "" {
 		t.Skip("HISTORY is not set")
 	}
-	events, err := history.Read(folder)
-	must(t, err)
+	events := testenv.Call(history.Read(folder)).Must(t)
 	if path := os.Getenv("PICTURE"); path != "" {
-		file, err := os.Create(path)
-		must(t, err)
+		file := testenv.Call(os.Create(path)).Must(t)
 		defer file.Close()
-		from, err := time.ParseDuration(os.Getenv("FROM"))
-		must(t, err)
-		picture, err := os.ReadFile("../../docs/floors.svg")
-		must(t, err)
+		from := testenv.Call(time.ParseDuration(os.Getenv("FROM"))).Must(t)
+		picture := testenv.Call(os.ReadFile("../../docs/floors.svg")).Must(t)
 		_, style, _ := strings.Cut(string(picture), "<style>")
 		style, _, _ = strings.Cut(style, "</style>")
 		judge.Draw(file, style, events, "mutex/orders/0", events[0].T+from.Nanoseconds(), 12)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -40,10 +41,8 @@ func TestPeers(t *testing.T) {
 		t.Skip("PEERS is not set")
 	}
 	lasts, seed := options(t)
-	ours, err := plain()
-	must(t, err)
-	theirs, err := build("peers", "", "-tags=peers")
-	must(t, err)
+	ours := testenv.Call(plain()).Must(t)
+	theirs := testenv.Call(build("peers", "", "-tags=peers")).Must(t)
 	var mu sync.Mutex
 	rows := map[string]string{}
 	t.Run("all", func(t *testing.T) {

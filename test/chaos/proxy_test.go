@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // A proxy forwards the connections of one worker to one server. What it holds back is delivered later, even if the
@@ -38,10 +40,7 @@ type link struct {
 
 func newProxy(t testing.TB, target string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testenv.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t)
 	p := &proxy{target: target, listener: l}
 	p.changed = sync.NewCond(&p.mu)
 	t.Cleanup(func() {

@@ -1,11 +1,12 @@
 package chaos
 
 import (
-	"net"
+	"net/http/httptest"
 	"net/rpc"
 	"sync"
 	"testing"
 
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -20,22 +21,12 @@ type resource struct {
 // newResource starts a resource, and returns its address.
 func newResource(t testing.TB, log *history.Log, careless bool) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { l.Close() })
 	server := rpc.NewServer()
 	r := &resource{log: log, careless: careless, newest: map[string]uint64{}}
-	must(t, server.RegisterName("Resource", r))
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go server.ServeConn(c)
-		}
-	}()
-	return l.Addr().String()
+	testenv.Must(t, server.RegisterName("Resource", r))
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	return listener.Listener.Addr().String()
 }
 
 // Write is a call of a worker.

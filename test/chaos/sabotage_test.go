@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -143,7 +144,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	if len(edits) > 0 {
 		binary, err = build(t.Name()[len("TestSabotage/"):]+"-"+time.Now().Format("150405.000"), overlay(t, edits))
 	}
-	must(t, err)
+	testenv.Must(t, err)
 	cfg := history.Config{
 		Seed: 1, TTL: time.Second, Slots: 3, Parts: 6, Every: time.Second, Holds: 10, Slow: 3 * time.Millisecond,
 		Kinds: s.kinds,
@@ -152,8 +153,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 		s.cfg(&cfg)
 	}
 	w := newWorld(t, binary, one(t, cfg.TTL), 5, careless, cfg)
-	client, err := w.top.client()
-	must(t, err)
+	client := testenv.Call(w.top.client()).Must(t)
 	defer client.Close(context.WithoutCancel(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -184,23 +184,20 @@ func overlay(t *testing.T, edits []edit) string {
 	folder := t.TempDir()
 	replace := map[string]string{}
 	for _, e := range edits {
-		source, err := filepath.Abs(filepath.Join("..", "..", e.file))
-		must(t, err)
+		source := testenv.Call(filepath.Abs(filepath.Join("..", "..", e.file))).Must(t)
 		from := source
 		if copied := replace[source]; copied != "" {
 			from = copied
 		}
-		text, err := os.ReadFile(from)
-		must(t, err)
+		text := testenv.Call(os.ReadFile(from)).Must(t)
 		if strings.Count(string(text), e.old) != 1 {
 			t.Fatalf("%s has %q %d times", e.file, e.old, strings.Count(string(text), e.old))
 		}
 		replace[source] = filepath.Join(folder, filepath.Base(e.file))
-		must(t, os.WriteFile(replace[source], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o600))
+		testenv.Must(t, os.WriteFile(replace[source], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o600))
 	}
 	file := filepath.Join(folder, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	must(t, err)
-	must(t, os.WriteFile(file, text, 0o600))
+	text := testenv.Call(json.Marshal(map[string]any{"Replace": replace})).Must(t)
+	testenv.Must(t, os.WriteFile(file, text, 0o600))
 	return file
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -117,14 +118,14 @@ func one(t testing.TB, _ time.Duration) *topology {
 	}
 	top.faults = append(top.server("s0", func() *servers.RedisServer { return s }),
 		fault{"restart with data", "S", 4, "s0", time.Second, again(func() {})},
-		fault{"restart empty", "D", 1, "s0", time.Second, again(func() { must(t, os.RemoveAll(data)) })},
+		fault{"restart empty", "D", 1, "s0", time.Second, again(func() { testenv.Must(t, os.RemoveAll(data)) })},
 		fault{"restart with old data", "D", 1, "s0", time.Second, again(func() {
 			if _, err := os.Stat(backup); err != nil {
-				must(t, os.CopyFS(backup, os.DirFS(data)))
+				testenv.Must(t, os.CopyFS(backup, os.DirFS(data)))
 				return
 			}
-			must(t, os.RemoveAll(data))
-			must(t, os.CopyFS(data, os.DirFS(backup)))
+			testenv.Must(t, os.RemoveAll(data))
+			testenv.Must(t, os.CopyFS(data, os.DirFS(backup)))
 		})},
 		fault{"flush", "D", 1, "s0", 0, func(time.Duration) func() { top.command(s, "flushall"); return nil }},
 		fault{"eviction", "D", 1, "s0", 100 * time.Millisecond, func(time.Duration) func() {
@@ -255,7 +256,7 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 			next := top.promote(old)
 			old.Restart(t)
 			host, port, err := net.SplitHostPort(next)
-			must(t, err)
+			testenv.Must(t, err)
 			top.command(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
 			return top.linked
 		}},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
@@ -44,16 +45,15 @@ type world struct {
 // newWorld starts n workers.
 func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, cfg history.Config) *world {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "noonlock-chaos-") //nolint:usetesting // it stays after a failure
-	must(t, err)
+	//nolint:usetesting // it stays after a failure
+	folder := testenv.Call(os.MkdirTemp("", "noonlock-chaos-")).Must(t)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			_ = os.RemoveAll(folder)
 		}
 	})
 	w := &world{t: t, binary: binary, folder: folder, top: top, base: cfg}
-	w.log, err = history.Create(folder, "harness")
-	must(t, err)
+	w.log = testenv.Call(history.Create(folder, "harness")).Must(t)
 	w.base.Resource = newResource(t, w.log, careless)
 	w.base.Folder, w.base.URLs, w.base.LockDelay, w.base.MinReplicas = folder, top.urls, top.delay, top.replicas
 	if slices.Contains(cfg.Kinds, history.Job) {
@@ -88,13 +88,6 @@ func (w *world) recordStalls(ctx context.Context) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (w *world) openDatabase() {
 	w.t.Helper()
 	d := servers.MariaDB(w.t)
@@ -102,16 +95,12 @@ func (w *world) openDatabase() {
 	dsn.User, dsn.Passwd, dsn.DBName = d.User, d.Password, d.Database
 	dsn.Net, dsn.Addr = "tcp", fmt.Sprint(d.Host, ":", d.Port)
 	w.base.Database = dsn.FormatDSN()
-	var err error
-	w.db, err = sql.Open("mysql", w.base.Database)
-	must(w.t, err)
+	w.db = testenv.Call(sql.Open("mysql", w.base.Database)).Must(w.t)
 	w.t.Cleanup(func() { w.db.Close() })
 	const table = "CREATE TABLE effects (tick BIGINT, token BIGINT UNSIGNED, process VARCHAR(20))"
-	_, err = w.db.ExecContext(w.t.Context(), table)
-	must(w.t, err)
-	once, err := sqlonce.New(w.db, sqlonce.MySQL, sqlonce.Config{})
-	must(w.t, err)
-	must(w.t, once.CreateTables(w.t.Context()))
+	testenv.Call(w.db.ExecContext(w.t.Context(), table)).Must(w.t)
+	once := testenv.Call(sqlonce.New(w.db, sqlonce.MySQL, sqlonce.Config{})).Must(w.t)
+	testenv.Must(w.t, once.CreateTables(w.t.Context()))
 }
 
 // A worker is a process that is started again after it was killed.
@@ -139,16 +128,13 @@ func (x *worker) start() {
 	for server, p := range x.proxies {
 		cfg.Via[server] = p.address()
 	}
-	argument, err := json.Marshal(cfg)
-	must(w.t, err)
-	output, err := os.Create(filepath.Join(w.folder, x.process()+".log"))
-	must(w.t, err)
+	argument := testenv.Call(json.Marshal(cfg)).Must(w.t)
+	output := testenv.Call(os.Create(filepath.Join(w.folder, x.process()+".log"))).Must(w.t)
 	defer output.Close()
 	cmd := exec.Command(w.binary, string(argument))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	ended, err := servers.Start(cmd)
-	must(w.t, err)
+	ended := testenv.Call(servers.Start(cmd)).Must(w.t)
 	x.cmd, x.ended = cmd, ended
 }
 
@@ -202,8 +188,7 @@ func (w *world) finish() {
 		}
 	}
 	time.Sleep(w.base.TTL * 11 / 10) // leases of dead processes
-	client, err := w.top.client()
-	must(w.t, err)
+	client := testenv.Call(w.top.client()).Must(w.t)
 	defer client.Close(context.WithoutCancel(w.t.Context()))
 	for _, name := range []string{"orders", "catalog", "workers", "election/controller"} {
 		seen, err := client.Inspect(w.t.Context(), name)
@@ -244,8 +229,7 @@ func (w *world) ledger(client *lockcore.Client) (all []history.Event) {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	job, err := singleton.NewJob(client, "report")
-	must(w.t, err)
+	job := testenv.Call(singleton.NewJob(client, "report")).Must(w.t)
 	runs, err := job.Runs(ctx, 1000)
 	if err != nil {
 		w.t.Log("no history of the job:", err)
@@ -258,15 +242,14 @@ func (w *world) ledger(client *lockcore.Client) (all []history.Event) {
 			Err: run.Error,
 		})
 	}
-	rows, err := w.db.QueryContext(ctx, "SELECT tick, token, process FROM effects")
-	must(w.t, err)
+	rows := testenv.Call(w.db.QueryContext(ctx, "SELECT tick, token, process FROM effects")).Must(w.t)
 	defer rows.Close()
 	for rows.Next() {
 		e := history.Event{T: now, W: "harness", What: history.Row}
-		must(w.t, rows.Scan(&e.Tick, &e.Token, &e.Target))
+		testenv.Must(w.t, rows.Scan(&e.Tick, &e.Token, &e.Target))
 		all = append(all, e)
 	}
-	must(w.t, rows.Err())
+	testenv.Must(w.t, rows.Err())
 	return all
 }
 
@@ -274,8 +257,7 @@ func (w *world) ledger(client *lockcore.Client) (all []history.Event) {
 func (w *world) judge(more ...history.Event) judge.Verdict {
 	w.t.Helper()
 	now := history.Now()
-	events, err := history.Read(w.folder)
-	must(w.t, err)
+	events := testenv.Call(history.Read(w.folder)).Must(w.t)
 	events = slices.DeleteFunc(events, func(e history.Event) bool { return e.T > now })
 	return judge.Judge(append(events, more...))
 }

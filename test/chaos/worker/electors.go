@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -141,7 +142,7 @@ func (w *worker) gocron(ctx context.Context, rdb *redis.Client) error {
 	}
 	work := func(ctx context.Context) {
 		tick := time.Now().Truncate(w.Every).UnixMilli()
-		pause(ctx, w.TTL/6)
+		retry.Sleep(ctx, w.TTL/6, nil)
 		w.log.Add(history.Event{What: history.Run, Kind: history.Job, Tick: tick, Outcome: "done"})
 	}
 	schedule := gocron.CronJob(fmt.Sprintf("*/%d * * * * *", w.Every/time.Second), true)

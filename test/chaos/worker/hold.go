@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -90,7 +91,7 @@ func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bo
 			t.add(history.Until, nil)
 		}
 		if writes {
-			pause(ctx, time.Duration(r.Int64N(int64(t.w.Slow)+1)))
+			retry.Sleep(ctx, time.Duration(r.Int64N(int64(t.w.Slow)+1)), nil)
 			t.add(history.Write, t.write())
 		}
 		left := time.Duration(end - history.Now())
@@ -100,7 +101,7 @@ func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bo
 		if whole {
 			left = t.w.TTL
 		}
-		pause(ctx, min(left, t.w.TTL/20))
+		retry.Sleep(ctx, min(left, t.w.TTL/20), nil)
 	}
 }
 

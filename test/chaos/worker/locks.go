@@ -8,6 +8,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
@@ -56,7 +57,7 @@ func (w *worker) cycle(ctx context.Context, kind, name string, idle time.Duratio
 		l, err := chosen.call(asking)
 		stop()
 		if !t.granted(l, err) {
-			pause(ctx, time.Duration(r.Int64N(int64(w.TTL/5))))
+			retry.Sleep(ctx, time.Duration(r.Int64N(int64(w.TTL/5))), nil)
 			continue
 		}
 		held := t.work(ctx, r, l, chosen.writes, false)
@@ -67,7 +68,7 @@ func (w *worker) cycle(ctx context.Context, kind, name string, idle time.Duratio
 		if held {
 			t.add(history.Released, err)
 		}
-		pause(ctx, time.Duration(r.Int64N(int64(idle))))
+		retry.Sleep(ctx, time.Duration(r.Int64N(int64(idle))), nil)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -62,7 +61,7 @@ func run() error {
 	if w.log, err = history.Create(w.Folder, w.Process); err != nil {
 		return err
 	}
-	if w.resource, err = rpc.Dial("tcp", w.Resource); err != nil {
+	if w.resource, err = rpc.DialHTTP("tcp", w.Resource); err != nil {
 		return err
 	}
 	w.log.Add(history.Event{What: history.Start})
@@ -121,14 +120,4 @@ func (w *worker) connect() (*lockcore.Client, error) {
 // random returns the random numbers of a kind, the same for each process with that seed.
 func (w *worker) random(kind string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.Seed, uint64(slices.Index(w.Kinds, kind))))
-}
-
-// pause returns after d, or earlier when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

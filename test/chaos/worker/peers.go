@@ -21,6 +21,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -101,7 +102,7 @@ func renewed(
 	end.Store(&until)
 	renewer.Go(func() {
 		for next := ttl / 3; ; {
-			if pause(ctx, next); ctx.Err() != nil {
+			if !retry.Sleep(ctx, next, nil) {
 				return
 			}
 			limited, cancel := context.WithTimeout(ctx, ttl/3)
@@ -140,7 +141,7 @@ func poll(ctx context.Context, least, most time.Duration, try func() (holding, e
 		if err == nil || ctx.Err() != nil {
 			return l, err
 		}
-		pause(ctx, least+rand.N(most-least+1))
+		retry.Sleep(ctx, least+rand.N(most-least+1), nil)
 	}
 }
 
