@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,10 +42,9 @@ func TestPeers(t *testing.T) {
 	lasts, seed := options(t)
 	ours := testenv.Call(plain()).Must(t)
 	theirs := testenv.Call(build("peers", "", "-tags=peers")).Must(t)
-	var mu sync.Mutex
-	rows := map[string]string{}
+	rows := make([]string, len(peers))
 	t.Run("all", func(t *testing.T) {
-		for _, p := range peers {
+		for i, p := range peers {
 			t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 				t.Parallel()
 				// Leases of client-go have whole seconds, and those of etcd at least two.
@@ -62,10 +60,7 @@ func TestPeers(t *testing.T) {
 				top.faults = slices.DeleteFunc(top.faults, func(f fault) bool {
 					return f.class == "D" || top.quorum && (f.name == "flush" || f.name == "restart empty")
 				})
-				v := newWorld(t, binary, top, 5, false, cfg).run(p.name, lasts)
-				mu.Lock()
-				defer mu.Unlock()
-				rows[p.name] = row(p.name, v)
+				rows[i] = row(p.name, newWorld(t, binary, top, 5, false, cfg).run(p.name, lasts))
 			})
 		}
 	})
@@ -73,9 +68,7 @@ func TestPeers(t *testing.T) {
 		"| library | leases | two holders | stale writes | hung waiters | late ends (longest) | ticks | twice | lost |",
 		"|" + strings.Repeat(" --- |", 9),
 	}
-	for _, p := range peers {
-		table = append(table, rows[p.name])
-	}
+	table = append(table, rows...)
 	t.Logf("for 1,000 leases or ticks, TTL 3 s, seed %d, %v:\n%s", seed, lasts, strings.Join(table, "\n"))
 }
 

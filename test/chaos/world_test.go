@@ -108,19 +108,15 @@ type worker struct {
 	world   *world
 	name    string
 	proxies map[string]*proxy // by the address of the server
-
-	mu    sync.Mutex
-	lives int
-	cmd   *exec.Cmd
-	ended chan struct{}
+	lives   int
+	cmd     *exec.Cmd
+	ended   chan struct{}
 }
 
 func (x *worker) process() string { return fmt.Sprint(x.name, ".", x.lives) }
 
 func (x *worker) start() {
 	w := x.world
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.lives++
 	cfg := w.base
 	cfg.Process, cfg.Via = x.process(), map[string]string{}
@@ -131,16 +127,13 @@ func (x *worker) start() {
 	argument := testenv.Call(json.Marshal(cfg)).Must(w.t)
 	output := testenv.Call(os.Create(filepath.Join(w.folder, x.process()+".log"))).Must(w.t)
 	defer output.Close()
-	cmd := exec.Command(w.binary, string(argument))
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	ended := testenv.Call(servers.Start(cmd)).Must(w.t)
-	x.cmd, x.ended = cmd, ended
+	x.cmd = exec.Command(w.binary, string(argument))
+	x.cmd.Stdout, x.cmd.Stderr = output, output
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	x.ended = testenv.Call(servers.Start(x.cmd)).Must(w.t)
 }
 
 func (x *worker) signal(sig syscall.Signal) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	_ = x.cmd.Process.Signal(sig) // it may have ended
 }
 

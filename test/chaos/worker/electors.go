@@ -37,18 +37,8 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		return nil, err
 	}
 	var session *concurrency.Session
-	ended := func() bool {
-		if session != nil {
-			select {
-			case <-session.Done():
-			default:
-				return false
-			}
-		}
-		return true
-	}
 	return func(ctx context.Context) (holding, error) {
-		if ended() {
+		if session == nil || session.Ctx().Err() != nil {
 			// NewSession would ask for the lease without this context.
 			lease, err := client.Grant(ctx, int64(w.TTL/time.Second))
 			if err != nil {
@@ -62,13 +52,8 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		if err := m.Lock(ctx); err != nil {
 			return nil, err
 		}
-		check := func() error {
-			if ended() {
-				return errOver
-			}
-			return nil
-		}
-		return &held{token: uint64(m.Header().GetRevision()), check: check, release: func(ctx context.Context) error {
+		token, check := uint64(m.Header().GetRevision()), session.Ctx().Err
+		return &held{token: token, check: check, release: func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(ctx, w.TTL)
 			defer cancel()
 			err := m.Unlock(limited)

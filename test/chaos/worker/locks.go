@@ -13,12 +13,15 @@ import (
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
+// An acquire waits for a lock until ctx ends.
+type acquire func(ctx context.Context) (holding, error)
+
 // A way is one way to acquire a lock.
 type way struct {
 	mode   string
 	weight int
 	writes bool
-	call   func(ctx context.Context) (holding, error)
+	call   acquire
 }
 
 // A holding is a lease that its holder releases.
@@ -28,14 +31,8 @@ type holding interface {
 }
 
 // ours returns a call of lockcore.
-func ours(call func(ctx context.Context) (*lockcore.Lease, error)) func(ctx context.Context) (holding, error) {
-	return func(ctx context.Context) (holding, error) {
-		l, err := call(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return l, nil
-	}
+func ours(call func(ctx context.Context) (*lockcore.Lease, error)) acquire {
+	return func(ctx context.Context) (holding, error) { return call(ctx) }
 }
 
 // busy is the longest pause between two leases of a lock that workers share.
@@ -117,10 +114,7 @@ func (w *worker) election(ctx context.Context) error {
 	held := false
 	le, err := election.NewLeaderElector(w.client, name, election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) {
-			l := lockcore.FromContext(ctx)
-			if held = t.granted(l, l.Check()) && t.work(ctx, r, l, true, r.IntN(4) == 0); held {
-				t.ended(l)
-			}
+			held = t.lead(ctx, r, r.IntN(4) == 0)
 		},
 		OnStoppedLeading: func() {
 			if held {
@@ -133,6 +127,15 @@ func (w *worker) election(ctx context.Context) error {
 		return err
 	}
 	return le.Run(ctx)
+}
+
+// lead works with the lease of ctx. It reports whether the lease was valid until the end of the work.
+func (t *term) lead(ctx context.Context, r *rand.Rand, whole bool) (held bool) {
+	l := lockcore.FromContext(ctx)
+	if held = t.granted(l, l.Check()) && t.work(ctx, r, l, true, whole); held {
+		t.ended(l)
+	}
+	return held
 }
 
 // ended records the end of work that does not release its lease itself.
@@ -150,11 +153,7 @@ func (w *worker) partitions(ctx context.Context) error {
 	lead := func(ctx context.Context, index int) {
 		t := w.ask(history.Partitions, name, "", 0)
 		t.about.Slot = index
-		l := lockcore.FromContext(ctx)
-		r := rand.New(rand.NewPCG(seed, uint64(index)))
-		if t.granted(l, l.Check()) && t.work(ctx, r, l, true, true) {
-			t.ended(l)
-		}
+		t.lead(ctx, rand.New(rand.NewPCG(seed, uint64(index))), true)
 	}
 	cfg := partition.Config{LeaseDuration: w.TTL, ShutdownTimeout: 2 * w.TTL}
 	p, err := partition.NewRunner(w.client, name, w.Parts, lead, cfg)

@@ -37,9 +37,6 @@ var peers = map[string]func(w *worker, servers []*redis.Client) (acquire, error)
 	"client-go with Bind": func(w *worker, _ []*redis.Client) (acquire, error) { return onClientGo(w, true) },
 }
 
-// An acquire waits for a lock until ctx ends.
-type acquire func(ctx context.Context) (holding, error)
-
 const shared = "orders" // the lock of all workers
 
 // peer uses a lock that all workers share, or a job, with another library.

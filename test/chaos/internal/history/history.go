@@ -2,7 +2,7 @@
 package history
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -122,22 +122,16 @@ func Read(folder string) ([]Event, error) {
 	}
 	var all []Event
 	for _, path := range files {
-		file, err := os.Open(path)
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		defer file.Close()
-		lines := bufio.NewScanner(file)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
+		for line := range bytes.Lines(text) {
 			var e Event
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			if err := json.Unmarshal(line, &e); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			all = append(all, e)
-		}
-		if err := lines.Err(); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.T, b.T) })

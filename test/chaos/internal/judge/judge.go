@@ -78,16 +78,7 @@ func (r *run) exclusion() {
 		for _, b := range leases {
 			active = slices.DeleteFunc(active, func(a *call) bool { return a.believed() <= b.answer })
 			for _, a := range active {
-				var excluded bool
-				switch b.Kind {
-				case history.RW:
-					excluded = a.Mode == "w" || b.Mode == "w"
-				case history.Semaphore:
-					excluded = a.Slot == b.Slot
-				default:
-					excluded = true
-				}
-				if !excluded {
+				if a.Mode+b.Mode == "rr" || a.Slot != b.Slot {
 					continue
 				}
 				r.add("two holders", a.ask, b.answer, "%s: %v; %v", unit, a, b)

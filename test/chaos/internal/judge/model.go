@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"math"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -57,7 +56,7 @@ func (r *run) linearizable() {
 
 func steps(leases []*call) (all []porcupine.Operation) {
 	for n, c := range leases {
-		after := int64(math.MaxInt64)
+		after := int64(never)
 		if c.released > 0 && c.releaseErr == "" {
 			after = max(c.released, c.believed())
 		}

@@ -44,6 +44,9 @@ type id struct {
 	number  int
 }
 
+// never is later than all events, also after the addition of a duration.
+const never = math.MaxInt64 / 2
+
 // A fault is one of the nemesis.
 type fault struct {
 	history.Event
@@ -61,7 +64,7 @@ func read(events []history.Event) *run {
 		case history.Setup:
 			r.Config = *e.Config
 		case history.Begin:
-			f := &fault{e, math.MaxInt64}
+			f := &fault{e, never}
 			faults[e.ID] = f
 			r.faults = append(r.faults, f)
 			r.Faults[e.Fault]++
@@ -137,10 +140,8 @@ func (r *run) units() map[string][]*call {
 // add records a violation. It is of class D if the server lost data between `from` and `to`.
 func (r *run) add(rule string, from, to int64, format string, args ...any) {
 	class := "S"
-	for _, f := range r.faults {
-		if f.Class == "D" && f.T <= to && plus(f.end, grace) >= from {
-			class = "D"
-		}
+	if r.hasFault(from, to, grace, func(f *fault) bool { return f.Class == "D" }) {
+		class = "D"
 	}
 	r.Violations = append(r.Violations, Violation{rule, class, to, fmt.Sprintf(format, args...)})
 }
@@ -148,14 +149,6 @@ func (r *run) add(rule string, from, to int64, format string, args ...any) {
 // serious records a violation that no loss of data excuses.
 func (r *run) serious(rule string, at int64, format string, args ...any) {
 	r.Violations = append(r.Violations, Violation{rule, "S", at, fmt.Sprintf(format, args...)})
-}
-
-// plus adds without an overflow.
-func plus(t int64, d time.Duration) int64 {
-	if t > math.MaxInt64-int64(d) {
-		return math.MaxInt64
-	}
-	return t + int64(d)
 }
 
 // stalled is how long the machine ran nothing in a time. The rules about time allow just that.
@@ -171,9 +164,9 @@ func (f *fault) isProcess() bool { return f.Fault == "kill" || f.Fault == "freez
 
 func (f *fault) isServer() bool { return !strings.HasPrefix(f.Target, "w") }
 
-// touched reports whether a fault of a process's worker, of a server if servers is set, was active.
-func (r *run) touched(process string, servers bool, from, to int64) bool {
+// hasFault reports whether such a fault, or its effect for a while after its end, was active between `from` and `to`.
+func (r *run) hasFault(from, to int64, after time.Duration, such func(*fault) bool) bool {
 	return slices.ContainsFunc(r.faults, func(f *fault) bool {
-		return f.T <= to && plus(f.end, grace) >= from && (f.Target == history.Worker(process) || servers && f.isServer())
+		return f.T <= to && f.end+int64(after) >= from && such(f)
 	})
 }

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
@@ -44,7 +43,7 @@ func (r *run) freed(l *call) int64 {
 	if l.released > 0 && l.releaseErr == "" {
 		return l.released
 	}
-	return plus(l.until, r.TTL)
+	return l.until + int64(r.TTL)
 }
 
 // endOf is the end of a process, as far as is known.
@@ -80,7 +79,7 @@ func (r *run) waited(c *call, from, to int64) {
 		if f.isProcess() {
 			from = max(from, f.T)
 		}
-		if isLong := f.end > f.T+int64(r.TTL); (f.isProcess() || isLong) && plus(f.end, 3*r.TTL) > to {
+		if isLong := f.end > f.T+int64(r.TTL); (f.isProcess() || isLong) && f.end+int64(3*r.TTL) > to {
 			within = withTTL
 		}
 	}
@@ -97,7 +96,8 @@ func (r *run) lateEnds() {
 		for _, f := range r.faults {
 			isCut := r.Peers && !r.Quorum() && (f.Fault == "cut off" || f.Fault == "requests held")
 			if f.Fault != "freeze" && !isCut || f.Target != history.Worker(c.W) ||
-				f.T < c.answer || f.end < f.T+int64(r.TTL) || r.serverHas(f.T) {
+				f.T < c.answer || f.end < f.T+int64(r.TTL) ||
+				r.hasFault(f.T, f.T, grace, (*fault).isServer) { // it may have been about to answer an earlier request
 				continue
 			}
 			if late := time.Duration(c.believed()-f.T) - r.TTL; late > tolerated {
@@ -109,13 +109,6 @@ func (r *run) lateEnds() {
 	}
 }
 
-// serverHas reports whether a server had a fault, and so may have been about to answer a request that came before.
-func (r *run) serverHas(at int64) bool {
-	return slices.ContainsFunc(r.faults, func(f *fault) bool {
-		return f.isServer() && f.T <= at && plus(f.end, grace) >= at
-	})
-}
-
 // bounds: calls return in the documented time, unless the process was frozen.
 func (r *run) bounds() {
 	for _, c := range r.calls {
@@ -123,25 +116,23 @@ func (r *run) bounds() {
 		if r.Quorum() {
 			limit += min(r.TTL/3, 3*time.Second)
 		}
-		answer, over := c.answer, c.released
-		if answer == 0 {
-			answer = r.endOf(c.W)
-		}
+		answer := cmp.Or(c.answer, r.endOf(c.W))
 		switch {
 		case c.Mode == "try":
 			r.bounded("try", c, c.ask, answer, limit)
 		case c.deadline > 0:
 			r.bounded("lock", c, c.deadline, answer, 0)
 		}
-		if over > 0 {
-			r.bounded("release", c, c.over, over, r.TTL)
+		if c.released > 0 {
+			r.bounded("release", c, c.over, c.released, r.TTL)
 		}
 	}
 }
 
 func (r *run) bounded(what string, c *call, from, to int64, limit time.Duration) {
 	took := time.Duration(to - from)
-	if took > limit+slack+r.stalled(from, to) && !r.touched(c.W, false, from, to) {
+	ofWorker := func(f *fault) bool { return f.Target == history.Worker(c.W) }
+	if took > limit+slack+r.stalled(from, to) && !r.hasFault(from, to, grace, ofWorker) {
 		r.add("a call is late", from, to, "%s of %s by %s took %v, at most %v", what, c.Name, c.W, took, limit)
 	}
 }
@@ -174,7 +165,5 @@ func (r *run) order() {
 // use of a server, is longer than waiters keep their places.
 func (r *run) quiet(from, to int64) bool {
 	after := 2*r.TTL + r.LockDelay
-	return from > plus(r.events[0].T, after) && !slices.ContainsFunc(r.faults, func(f *fault) bool {
-		return f.T <= to && plus(f.end, after) >= from
-	})
+	return from > r.events[0].T+int64(after) && !r.hasFault(from, to, after, func(*fault) bool { return true })
 }
