@@ -153,8 +153,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 		s.cfg(&cfg)
 	}
 	w := newWorld(t, binary, one(t, cfg.TTL), 5, careless, cfg)
-	client := testenv.Call(w.top.client()).Must(t)
-	defer client.Close(context.WithoutCancel(t.Context()))
+	client := w.client()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	ended := make(chan struct{})

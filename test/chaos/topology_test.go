@@ -13,12 +13,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
 )
 
 // A topology is a deployment of Redis.
@@ -32,7 +29,6 @@ type topology struct {
 	quorum    bool
 	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
-	longest   time.Duration // MaxTTL of a quorum
 	together  int           // servers that may have a fault at a time
 	faults    []fault       // of the servers
 }
@@ -50,13 +46,6 @@ var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
 
 const watched = "noon"
 
-func admin(s *servers.RedisServer) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: s.Addr(), DialTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, MaxRetries: -1, PoolSize: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-}
-
 // addresses returns those of all servers that workers use.
 func (top *topology) addresses() (all []string) {
 	if top.address != "" {
@@ -68,26 +57,9 @@ func (top *topology) addresses() (all []string) {
 	return all
 }
 
-// client returns a Client that sees no faults of workers.
-func (top *topology) client() (*lockcore.Client, error) {
-	cfg := lockcore.Config{Identity: "harness", Logger: lockcore.Discard}
-	if top.quorum {
-		var all []redis.UniversalClient
-		for _, s := range top.servers {
-			all = append(all, redis.NewClient(&redis.Options{Addr: s.Addr()}))
-		}
-		return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg, MaxTTL: top.longest})
-	}
-	options, err := redisurl.Parse(top.urls[0])
-	if err != nil {
-		return nil, err
-	}
-	return lockcore.NewFromOptions(options, cfg)
-}
-
 // command sends commands to a server, which may be away.
 func (top *topology) command(s *servers.RedisServer, commands ...string) {
-	rdb := admin(s)
+	rdb := s.Client()
 	defer rdb.Close()
 	for _, line := range commands {
 		var args []any
@@ -129,7 +101,7 @@ func one(t testing.TB, _ time.Duration) *topology {
 		})},
 		fault{"flush", "D", 1, "s0", 0, func(time.Duration) func() { top.command(s, "flushall"); return nil }},
 		fault{"eviction", "D", 1, "s0", 100 * time.Millisecond, func(time.Duration) func() {
-			rdb := admin(s)
+			rdb := s.Client()
 			defer rdb.Close()
 			used := rdb.InfoMap(context.WithoutCancel(t.Context()), "memory").Item("Memory", "used_memory")
 			most, _ := strconv.Atoi(used)
@@ -207,7 +179,7 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 			return set("acl setuser default -"+command, "acl setuser default +"+command)(lasts)
 		}},
 		{"too many clients", "S", 2, name, time.Second, func(time.Duration) func() {
-			rdb := admin(present()) // one connection, as no other one may be allowed
+			rdb := present().Client() // one connection, as no other one may be allowed
 			ctx := context.WithoutCancel(top.t.Context())
 			rdb.ConfigSet(ctx, "maxclients", "1")
 			rdb.Do(ctx, "client", "kill", "type", "normal", "skipme", "yes")
@@ -265,7 +237,7 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 }
 
 func (top *topology) master(s *servers.RedisServer) map[string]string {
-	rdb := redis.NewSentinelClient(admin(s).Options())
+	rdb := redis.NewSentinelClient(s.Client().Options())
 	defer rdb.Close()
 	return rdb.Master(context.WithoutCancel(top.t.Context()), watched).Val()
 }
@@ -310,7 +282,7 @@ func (top *topology) linked() {
 }
 
 func (top *topology) replication(s *servers.RedisServer) string {
-	rdb := admin(s)
+	rdb := s.Client()
 	defer rdb.Close()
 	return rdb.Info(context.WithoutCancel(top.t.Context()), "replication").Val()
 }
@@ -345,7 +317,7 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 	owner := func() int {
 		for i := range c.Primaries {
 			now, _ := of(i)
-			rdb := admin(now)
+			rdb := now.Client()
 			defer rdb.Close()
 			if rdb.Exists(ctx, "{orders}").Err() == nil { // others answer with the address of the owner
 				return i
@@ -380,10 +352,10 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 		fault{"slot moves", "S", 6, "s", 0, func(time.Duration) func() {
 			from, _ := of(owner())
 			to, _ := of((owner() + 1) % 3)
-			ids := admin(to)
+			ids := to.Client()
 			defer ids.Close()
 			there := ids.ClusterMyID(ctx).Val()
-			old := admin(from)
+			old := from.Client()
 			defer old.Close()
 			slot := int(old.ClusterKeySlot(ctx, "{orders}").Val())
 			top.command(to, fmt.Sprint("cluster setslot ", slot, " importing ", old.ClusterMyID(ctx).Val()))
@@ -405,9 +377,9 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 }
 
 // quorum is five servers of which a minority has faults.
-func quorum(t testing.TB, ttl time.Duration) *topology {
+func quorum(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
-	top := &topology{t: t, quorum: true, longest: ttl, together: 2}
+	top := &topology{t: t, quorum: true, together: 2}
 	for i := range 5 {
 		s := servers.Redis(t, "enable-debug-command yes")
 		top.servers = append(top.servers, s)
@@ -450,7 +422,7 @@ func etcd(t testing.TB, _ time.Duration) *topology {
 
 // grants waits until a server of a quorum grants locks again.
 func (top *topology) grants(s *servers.RedisServer) {
-	rdb := admin(s)
+	rdb := s.Client()
 	defer rdb.Close()
 	ctx := context.WithoutCancel(top.t.Context())
 	top.until("the server is let in", func() bool {

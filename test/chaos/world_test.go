@@ -160,6 +160,15 @@ func (x *worker) exited(err error) {
 	x.world.log.Add(e)
 }
 
+// client returns a Client that sees no faults of workers.
+func (w *world) client() *lockcore.Client {
+	w.t.Helper()
+	cfg := lockcore.Config{Identity: "harness", Logger: lockcore.Discard}
+	client := testenv.Call(w.base.Connect(cfg)).Must(w.t)
+	w.t.Cleanup(func() { client.Close(context.WithoutCancel(w.t.Context())) })
+	return client
+}
+
 // finish ends all workers, and records what they leave behind.
 func (w *world) finish() {
 	w.t.Helper()
@@ -181,8 +190,7 @@ func (w *world) finish() {
 		}
 	}
 	time.Sleep(w.base.TTL * 11 / 10) // leases of dead processes
-	client := testenv.Call(w.top.client()).Must(w.t)
-	defer client.Close(context.WithoutCancel(w.t.Context()))
+	client := w.client()
 	for _, name := range []string{"orders", "catalog", "workers", "election/controller"} {
 		seen, err := client.Inspect(w.t.Context(), name)
 		if err != nil || len(seen.Holders) > 0 || seen.NoTTL {
@@ -203,7 +211,7 @@ func (w *world) finish() {
 // forever returns the keys of a server without a TTL, except those that belong to no name.
 func forever(t testing.TB, s *servers.RedisServer) (keys []string) {
 	t.Helper()
-	rdb := admin(s)
+	rdb := s.Client()
 	defer rdb.Close()
 	for all := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); all.Next(t.Context()); {
 		key := all.Val()

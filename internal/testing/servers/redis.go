@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // RedisServer is a redis-server that belongs to one test. Its methods are safe for
@@ -106,6 +108,9 @@ func (s *RedisServer) ReplicaOf() string { return fmt.Sprintf("replicaof 127.0.0
 
 // Addr returns host:port, the same after a restart.
 func (s *RedisServer) Addr() string { return loopback(s.port) }
+
+// Client returns a client with one connection, which sends no command twice.
+func (s *RedisServer) Client() *redis.Client { return client(s.Addr()) }
 
 // SecureAddr returns the host:port at which the server speaks TLS.
 func (s *RedisServer) SecureAddr() string { return loopback(s.port + 1) }

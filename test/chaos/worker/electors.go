@@ -20,6 +20,7 @@ import (
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -30,7 +31,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		Endpoints: []string{address}, Logger: zap.NewNop(),
 		DialTimeout: w.TTL, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: w.TTL,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
-			return w.dial(ctx, "tcp", to)
+			return w.Dial(ctx, "tcp", to)
 		})},
 	})
 	if err != nil {
@@ -68,7 +69,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 // onClientGo has an elector for each lease. Its times are as far apart as client-go's 15, 10 and 2 s. Bind is what
 // noonlock's lock adds.
 func onClientGo(w *worker, bind bool) (acquire, error) {
-	client, err := w.connect()
+	client, err := w.Connect(lockcore.Config{Identity: w.Process})
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/rpc"
 	"os"
 	"os/signal"
@@ -17,10 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 )
 
@@ -68,7 +63,7 @@ func run() error {
 	if w.Library != "" {
 		return w.peer(ctx)
 	}
-	if w.client, err = w.connect(); err != nil {
+	if w.client, err = w.Connect(lockcore.Config{Identity: w.Process}); err != nil {
 		return err
 	}
 	failed := make(chan error, len(w.Kinds))
@@ -87,34 +82,6 @@ func run() error {
 	_ = w.client.Close(closing) // the servers may be away
 	close(failed)
 	return <-failed
-}
-
-// dial connects to a server through its proxy.
-func (w *worker) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, network, cmp.Or(w.Via[address], address))
-}
-
-// connect returns a Client whose connections go through the proxies of this worker.
-func (w *worker) connect() (*lockcore.Client, error) {
-	cfg := lockcore.Config{Identity: w.Process, LockDelay: w.LockDelay, MinReplicas: w.MinReplicas}
-	if len(w.URLs) > 1 {
-		var servers []redis.UniversalClient
-		for _, url := range w.URLs {
-			options, err := redis.ParseURL(url)
-			if err != nil {
-				return nil, err
-			}
-			options.Dialer = w.dial
-			servers = append(servers, redis.NewClient(options))
-		}
-		return lockcore.NewQuorum(servers, lockcore.QuorumConfig{Config: cfg, MaxTTL: w.TTL})
-	}
-	options, err := redisurl.Parse(w.URLs[0])
-	if err != nil {
-		return nil, err
-	}
-	options.Dialer = w.dial
-	return lockcore.NewFromOptions(options, cfg)
 }
 
 // random returns the random numbers of a kind, the same for each process with that seed.

@@ -44,7 +44,7 @@ func (w *worker) peer(ctx context.Context) error {
 	var servers []*redis.Client
 	for _, url := range w.URLs {
 		if options, err := redis.ParseURL(url); err == nil { // etcd has another scheme
-			options.Dialer = w.dial
+			options.Dialer = w.Dial
 			servers = append(servers, redis.NewClient(options))
 		}
 	}
@@ -194,7 +194,7 @@ func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 		ClientOption: rueidis.ClientOption{
 			InitAddress: []string{servers[0].Options().Addr},
 			DialCtxFn: func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return w.dial(ctx, "tcp", address)
+				return w.Dial(ctx, "tcp", address)
 			},
 		},
 	})

@@ -1,6 +1,16 @@
 package history
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
+)
 
 // A Config is the argument of a worker, as JSON, and what a judge has to know of a run.
 type Config struct {
@@ -28,3 +38,31 @@ type Config struct {
 
 // Quorum reports whether locks are on several servers.
 func (c *Config) Quorum() bool { return len(c.URLs) > 1 }
+
+// Dial connects to a server through its proxy.
+func (c *Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, cmp.Or(c.Via[address], address))
+}
+
+// Connect returns a Client whose connections go through the proxies.
+func (c *Config) Connect(cfg lockcore.Config) (*lockcore.Client, error) {
+	cfg.LockDelay, cfg.MinReplicas = c.LockDelay, c.MinReplicas
+	if c.Quorum() {
+		var servers []redis.UniversalClient
+		for _, url := range c.URLs {
+			options, err := redis.ParseURL(url)
+			if err != nil {
+				return nil, err
+			}
+			options.Dialer = c.Dial
+			servers = append(servers, redis.NewClient(options))
+		}
+		return lockcore.NewQuorum(servers, lockcore.QuorumConfig{Config: cfg, MaxTTL: c.TTL})
+	}
+	options, err := redisurl.Parse(c.URLs[0])
+	if err != nil {
+		return nil, err
+	}
+	options.Dialer = c.Dial
+	return lockcore.NewFromOptions(options, cfg)
+}
