@@ -28,7 +28,7 @@ type fault struct {
 // A nemesis has several faults at a time, and at most one at a target.
 type nemesis struct {
 	*world
-	faults            []fault
+	faults            []fault       // each as often as its weight
 	shortest, longest time.Duration // of a fault; longest 0: as the fault has it
 	rest              time.Duration // at most, between two faults
 
@@ -45,17 +45,21 @@ func newNemesis(w *world, seed uint64, only ...string) *nemesis {
 		n.shortest = w.base.TTL / 10 // most others are over before a lease is, and a comparison is short
 	}
 	n.rand = rand.New(rand.NewPCG(seed, 0))
+	var all []fault
 	for _, x := range w.workers {
-		n.faults = append(n.faults, n.ofWorker(x)...)
+		all = append(all, n.ofWorker(x)...)
 	}
 	for _, f := range w.top.faults {
 		f.weight *= len(w.workers)
-		n.faults = append(n.faults, f)
+		all = append(all, f)
 	}
-	n.faults = slices.DeleteFunc(n.faults, func(f fault) bool {
+	for _, f := range all {
 		// The protocol of Redis has no ids, so most clients cannot survive a reply that comes twice, and no network sends one.
-		return len(only) > 0 && !slices.Contains(only, f.name) || w.base.Peers && f.name == "reply twice"
-	})
+		isLeftOut := len(only) > 0 && !slices.Contains(only, f.name) || w.base.Peers && f.name == "reply twice"
+		if !isLeftOut {
+			n.faults = append(n.faults, slices.Repeat([]fault{f}, f.weight)...)
+		}
+	}
 	return n
 }
 
@@ -152,16 +156,7 @@ func (n *nemesis) strike(ctx context.Context) {
 func (n *nemesis) choose() (f fault, id int, lasts, rest time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := 0
-	for _, f := range n.faults {
-		all += f.weight
-	}
-	pick := n.rand.IntN(all)
-	for _, f = range n.faults {
-		if pick -= f.weight; pick < 0 {
-			break
-		}
-	}
+	f = n.faults[n.rand.IntN(len(n.faults))]
 	// Short and long times are equally likely.
 	times := float64(cmp.Or(n.longest, f.longest))/float64(n.shortest) + 1
 	lasts = time.Duration(float64(n.shortest) * math.Pow(times, n.rand.Float64()))

@@ -38,7 +38,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		return nil, err
 	}
 	var session *concurrency.Session
-	return func(ctx context.Context) (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
 		if session == nil || session.Ctx().Err() != nil {
 			// NewSession would ask for the lease without this context.
 			lease, err := client.Grant(ctx, int64(w.TTL/time.Second))
@@ -53,8 +53,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		if err := m.Lock(ctx); err != nil {
 			return nil, err
 		}
-		token, check := uint64(m.Header().GetRevision()), session.Ctx().Err
-		return &held{token: token, check: check, release: func(ctx context.Context) error {
+		return unlimited(uint64(m.Header().GetRevision()), session.Ctx().Err, func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(ctx, w.TTL)
 			defer cancel()
 			err := m.Unlock(limited)
@@ -62,7 +61,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 				session.Orphan()
 			}
 			return err
-		}}, nil
+		}), nil
 	}, nil
 }
 
@@ -73,7 +72,7 @@ func onClientGo(w *worker, bind bool) (acquire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
 		lock, err := clientgo.NewLock(client, shared, clientgo.Config{Identity: w.Process, RequestTimeout: w.TTL * 2 / 75})
 		if err != nil {
 			return nil, err
@@ -105,7 +104,7 @@ func onClientGo(w *worker, bind bool) (acquire, error) {
 			if bind {
 				lead, _ = lock.Bind(lead)
 			}
-			return &held{check: lead.Err, release: release}, nil //nolint:contextcheck // it is the elector's
+			return unlimited(0, lead.Err, release), nil //nolint:contextcheck // it is the elector's
 		case <-ended:
 			cancel()
 			return nil, errOver

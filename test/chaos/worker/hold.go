@@ -12,11 +12,12 @@ import (
 )
 
 // A lease is what a careful user asks a library during its work.
-type lease interface {
-	Token() uint64
-	Slot() int
-	Check() error             // nil while the lease is valid
-	Remaining() time.Duration // how long it stays valid
+type lease struct {
+	token     uint64
+	slot      int                  // -1: it has none
+	check     func() error         // nil while the lease is valid
+	remaining func() time.Duration // how long it stays valid
+	unlock    func(ctx context.Context) error
 }
 
 // A term is the time of one lease.
@@ -47,14 +48,14 @@ func (t *term) add(what string, err error) {
 }
 
 // granted records the result of a call.
-func (t *term) granted(l lease, err error) bool {
+func (t *term) granted(l *lease, err error) bool {
 	if err != nil {
 		t.add(history.Failed, err)
 		return false
 	}
-	t.about.Token = l.Token()
-	if slot := l.Slot(); slot >= 0 {
-		t.about.Slot = slot
+	t.about.Token = l.token
+	if l.slot >= 0 {
+		t.about.Slot = l.slot
 	}
 	t.believe(l)
 	t.add(history.Granted, nil)
@@ -62,9 +63,9 @@ func (t *term) granted(l lease, err error) bool {
 }
 
 // believe reads until when the lease is valid at least: the clock is read before.
-func (t *term) believe(l lease) (changed bool) {
+func (t *term) believe(l *lease) (changed bool) {
 	now := history.Now()
-	left := l.Remaining()
+	left := l.remaining()
 	if t.w.Rate > 0 {
 		left = time.Duration(float64(left) / t.w.Rate)
 	}
@@ -77,13 +78,13 @@ func (t *term) believe(l lease) (changed bool) {
 
 // work holds a lease for a while, and writes to the resource. It returns when the time is over, when ctx ends, or when
 // the lease has ended, which it records. whole: the lease is held until ctx ends.
-func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bool) (held bool) {
+func (t *term) work(ctx context.Context, r *rand.Rand, l *lease, writes, whole bool) (held bool) {
 	hold := time.Duration(r.Int64N(int64(20 * time.Millisecond)))
 	if t.w.Holds > 0 && r.IntN(t.w.Holds) == 0 {
 		hold = t.w.TTL + time.Duration(r.Int64N(int64(2*t.w.TTL)))
 	}
 	for end := history.Now() + hold.Nanoseconds(); ; {
-		if err := l.Check(); err != nil {
+		if err := l.check(); err != nil {
 			t.add(history.Lost, err)
 			return false
 		}

@@ -33,9 +33,9 @@ func (w *worker) job(ctx context.Context) error {
 	work := func(ctx context.Context, run singleton.Run) error {
 		t := w.ask(history.Job, name, "", 0)
 		t.about.Tick = run.RunID.Key()
-		l := lockcore.FromContext(ctx)
-		if !t.granted(l, l.Check()) {
-			return l.Check()
+		l := of(lockcore.FromContext(ctx))
+		if !t.granted(l, l.check()) {
+			return l.check()
 		}
 		_, err := once.Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
 			const insert = "INSERT INTO effects (tick, token, process) VALUES (?, ?, ?)"

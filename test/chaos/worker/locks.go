@@ -14,7 +14,7 @@ import (
 )
 
 // An acquire waits for a lock until ctx ends.
-type acquire func(ctx context.Context) (holding, error)
+type acquire func(ctx context.Context) (*lease, error)
 
 // A way is one way to acquire a lock.
 type way struct {
@@ -24,15 +24,19 @@ type way struct {
 	call   acquire
 }
 
-// A holding is a lease that its holder releases.
-type holding interface {
-	lease
-	Unlock(ctx context.Context) error
-}
-
 // ours returns a call of lockcore.
 func ours(call func(ctx context.Context) (*lockcore.Lease, error)) acquire {
-	return func(ctx context.Context) (holding, error) { return call(ctx) }
+	return func(ctx context.Context) (*lease, error) {
+		l, err := call(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return of(l), nil
+	}
+}
+
+func of(l *lockcore.Lease) *lease {
+	return &lease{l.Token(), l.Slot(), l.Check, l.Remaining, l.Unlock}
 }
 
 // busy is the longest pause between two leases of a lock that workers share.
@@ -61,7 +65,7 @@ func (w *worker) cycle(ctx context.Context, kind, name string, idle time.Duratio
 		if held {
 			t.add(history.Release, nil)
 		}
-		err = l.Unlock(context.WithoutCancel(ctx))
+		err = l.unlock(context.WithoutCancel(ctx))
 		if held {
 			t.add(history.Released, err)
 		}
@@ -131,16 +135,16 @@ func (w *worker) election(ctx context.Context) error {
 
 // lead works with the lease of ctx. It reports whether the lease was valid until the end of the work.
 func (t *term) lead(ctx context.Context, r *rand.Rand, whole bool) (held bool) {
-	l := lockcore.FromContext(ctx)
-	if held = t.granted(l, l.Check()) && t.work(ctx, r, l, true, whole); held {
+	l := of(lockcore.FromContext(ctx))
+	if held = t.granted(l, l.check()) && t.work(ctx, r, l, true, whole); held {
 		t.ended(l)
 	}
 	return held
 }
 
 // ended records the end of work that does not release its lease itself.
-func (t *term) ended(l lease) {
-	if err := l.Check(); err != nil {
+func (t *term) ended(l *lease) {
+	if err := l.check(); err != nil {
 		t.add(history.Lost, err)
 	} else {
 		t.add(history.Release, nil)

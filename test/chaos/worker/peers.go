@@ -59,31 +59,16 @@ func (w *worker) peer(ctx context.Context) error {
 	return nil
 }
 
-// A held lease is one of a peer.
-type held struct {
-	token   uint64
-	check   func() error
-	until   func() time.Time // nil: the library does not tell until when the lease is valid
-	release func(ctx context.Context) error
-}
-
-func (h *held) Token() uint64 { return h.token }
-
-func (*held) Slot() int { return -1 }
-
-func (h *held) Check() error { return h.check() }
-
-func (h *held) Remaining() time.Duration {
-	switch {
-	case h.check() != nil:
-		return 0
-	case h.until == nil:
+// unlimited is a lease whose library does not tell until when it is valid.
+func unlimited(token uint64, check func() error, unlock func(ctx context.Context) error) *lease {
+	remaining := func() time.Duration {
+		if check() != nil {
+			return 0
+		}
 		return 1
 	}
-	return time.Until(h.until())
+	return &lease{token, -1, check, remaining, unlock}
 }
-
-func (h *held) Unlock(ctx context.Context) error { return h.release(ctx) }
 
 var errOver = errors.New("the lease is over")
 
@@ -92,7 +77,7 @@ var errOver = errors.New("the lease is over")
 func renewed(
 	ctx context.Context, ttl time.Duration, until time.Time,
 	extend func(ctx context.Context) (time.Time, error), release func(ctx context.Context) error,
-) *held {
+) *lease {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewer sync.WaitGroup
 	var end atomic.Pointer[time.Time] // an instant long ago if the lease is lost
@@ -116,23 +101,22 @@ func renewed(
 			}
 		}
 	})
-	h := &held{until: func() time.Time { return *end.Load() }}
-	h.check = func() error {
-		if time.Now().Before(h.until()) {
+	remaining := func() time.Duration { return time.Until(*end.Load()) }
+	check := func() error {
+		if remaining() > 0 {
 			return nil
 		}
 		return errOver
 	}
-	h.release = func(ctx context.Context) error {
+	return &lease{0, -1, check, remaining, func(ctx context.Context) error {
 		stop()
 		renewer.Wait()
 		return release(ctx)
-	}
-	return h
+	}}
 }
 
 // poll tries until a lock is free or ctx ends, with a pause that is random between two limits.
-func poll(ctx context.Context, least, most time.Duration, try func() (holding, error)) (holding, error) {
+func poll(ctx context.Context, least, most time.Duration, try func() (*lease, error)) (*lease, error) {
 	for {
 		l, err := try()
 		if err == nil || ctx.Err() != nil {
@@ -145,8 +129,8 @@ func poll(ctx context.Context, least, most time.Duration, try func() (holding, e
 // onRedislock polls as in the README of redislock.
 func onRedislock(w *worker, servers []*redis.Client) (acquire, error) {
 	client := redislock.New(servers[0])
-	return func(ctx context.Context) (holding, error) {
-		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
+		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (*lease, error) {
 			t0 := time.Now()
 			l, err := client.Obtain(ctx, shared, w.TTL, nil)
 			if err != nil {
@@ -171,8 +155,8 @@ func onRedsync(w *worker, servers []*redis.Client) (acquire, error) {
 		all = append(all, goredis.NewPool(s))
 	}
 	locks := redsync.New(all...)
-	return func(ctx context.Context) (holding, error) {
-		return poll(ctx, 50*time.Millisecond, 250*time.Millisecond, func() (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
+		return poll(ctx, 50*time.Millisecond, 250*time.Millisecond, func() (*lease, error) {
 			m := locks.NewMutex(shared, redsync.WithExpiry(w.TTL), redsync.WithTries(1))
 			if err := m.LockContext(ctx); err != nil {
 				return nil, err
@@ -198,7 +182,7 @@ func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 			},
 		},
 	})
-	return func(ctx context.Context) (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
 		// The context of the lease is derived from that of the call.
 		asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		detach := context.AfterFunc(ctx, cancel)
@@ -211,22 +195,22 @@ func onRueidislock(w *worker, servers []*redis.Client) (acquire, error) {
 			cancel()
 			return nil, err
 		}
-		return &held{check: lead.Err, release: func(context.Context) error { release(); cancel(); return nil }}, nil
+		return unlimited(0, lead.Err, func(context.Context) error { release(); cancel(); return nil }), nil
 	}, err
 }
 
 // textbook is SET NX PX, and a release that compares the value.
 func textbook(w *worker, servers []*redis.Client) (acquire, error) {
 	mine := redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
-	return func(ctx context.Context) (holding, error) {
-		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (holding, error) {
+	return func(ctx context.Context) (*lease, error) {
+		return poll(ctx, 100*time.Millisecond, 100*time.Millisecond, func() (*lease, error) {
 			value := strconv.FormatUint(rand.Uint64(), 36)
 			if set, err := servers[0].SetNX(ctx, shared, value, w.TTL).Result(); err != nil || !set {
 				return nil, errors.Join(errOver, err)
 			}
-			return &held{check: func() error { return nil }, release: func(ctx context.Context) error {
+			return unlimited(0, func() error { return nil }, func(ctx context.Context) error {
 				return mine.Run(ctx, servers[0], []string{shared}, value).Err()
-			}}, nil
+			}), nil
 		})
 	}, nil
 }
