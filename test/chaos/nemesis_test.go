@@ -109,7 +109,7 @@ func (n *nemesis) ofWorker(x *worker) []fault {
 
 // some returns all proxies of a worker, or one of them.
 func (n *nemesis) some(x *worker) (all []*proxy) {
-	for _, address := range n.top.addresses() {
+	for _, address := range n.top.addresses {
 		all = append(all, x.proxies[address])
 	}
 	n.mu.Lock()

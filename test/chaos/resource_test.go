@@ -30,13 +30,12 @@ func newResource(t testing.TB, log *history.Log, careless bool) string {
 }
 
 // Write is a call of a worker.
-func (r *resource) Write(write history.Event, accepted *bool) error {
+func (r *resource) Write(write history.Event, _ *struct{}) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if *accepted = r.careless || write.Token >= r.newest[write.Name]; *accepted {
+	write.What = history.Refused
+	if r.careless || write.Token >= r.newest[write.Name] {
 		write.What, r.newest[write.Name] = history.Accepted, write.Token
-	} else {
-		write.What = history.Refused
 	}
 	r.log.Add(write)
 	return nil

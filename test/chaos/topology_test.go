@@ -24,8 +24,8 @@ type topology struct {
 	urls      []string
 	servers   []*servers.RedisServer // those with data
 	sentinels []*servers.RedisServer
-	address   string // the only one of which workers know; empty: those of all servers
-	replicas  int    // MinReplicas
+	addresses []string // of which workers know
+	replicas  int      // MinReplicas
 	quorum    bool
 	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
@@ -44,18 +44,7 @@ var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
 	"replica": replica,
 }
 
-const watched = "noon"
-
-// addresses returns those of all servers that workers use.
-func (top *topology) addresses() (all []string) {
-	if top.address != "" {
-		return []string{top.address}
-	}
-	for _, s := range slices.Concat(top.servers, top.sentinels) {
-		all = append(all, s.Addr())
-	}
-	return all
-}
+const watched = servers.WatchedName
 
 // command sends commands to a server, which may be away.
 func (top *topology) command(s *servers.RedisServer, commands ...string) {
@@ -73,13 +62,19 @@ func (top *topology) command(s *servers.RedisServer, commands ...string) {
 }
 
 // durable are the lines of redis.conf of a server that keeps all its data.
-var durable = []string{"appendonly yes", "appendfsync always", "enable-debug-command yes"}
+var durable = []string{
+	"appendonly yes", "appendfsync always", "enable-debug-command yes",
+	"repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
+}
 
 // one is one server that keeps its data.
 func one(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
 	s := servers.Redis(t, durable...)
-	top := &topology{t: t, urls: []string{"redis://" + s.Addr()}, servers: []*servers.RedisServer{s}, together: 1}
+	top := &topology{
+		t: t, urls: []string{"redis://" + s.Addr()}, addresses: []string{s.Addr()}, together: 1,
+		servers: []*servers.RedisServer{s},
+	}
 	data, backup := filepath.Join(s.Dir(), "appendonlydir"), filepath.Join(t.TempDir(), "backup")
 	again := func(change func()) func(time.Duration) func() {
 		return func(time.Duration) func() {
@@ -114,12 +109,11 @@ func one(t testing.TB, _ time.Duration) *topology {
 // replica is a primary and one replica, which acknowledges all grants, behind one address that moves in a failover.
 func replica(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
-	conf := append(slices.Clone(durable), "repl-diskless-sync-delay 0")
-	primary := servers.Redis(t, conf...)
-	next := servers.Redis(t, append(slices.Clone(conf), primary.ReplicaOf())...)
+	primary := servers.Redis(t, durable...)
+	next := servers.Redis(t, append(slices.Clone(durable), primary.ReplicaOf())...)
 	front := newProxy(t, primary.Addr())
 	top := &topology{
-		t: t, urls: []string{"redis://" + front.address()}, address: front.address(), replicas: 1, together: 1,
+		t: t, urls: []string{"redis://" + front.address()}, addresses: []string{front.address()}, replicas: 1, together: 1,
 		servers: []*servers.RedisServer{primary, next},
 	}
 	top.linked()
@@ -132,7 +126,7 @@ func replica(t testing.TB, _ time.Duration) *topology {
 			front.move(primary.Addr())
 			return func() {
 				next.Restart(t)
-				top.command(next, "replicaof "+strings.Replace(primary.Addr(), ":", " ", 1), "config rewrite")
+				top.command(next, primary.ReplicaOf(), "config rewrite")
 				top.linked()
 			}
 		}})
@@ -194,19 +188,20 @@ func (top *topology) server(name string, present func() *servers.RedisServer) []
 // sentinel is a primary with two replicas and three Sentinels.
 func sentinel(t testing.TB, delay time.Duration) *topology {
 	t.Helper()
-	conf := append(slices.Clone(durable), "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
-	primary := servers.Redis(t, conf...)
+	primary := servers.Redis(t, durable...)
 	top := &topology{t: t, delay: delay, together: 1, servers: []*servers.RedisServer{primary}}
 	for range 2 {
-		top.servers = append(top.servers, servers.Redis(t, append(slices.Clone(conf), primary.ReplicaOf())...))
+		top.servers = append(top.servers, servers.Redis(t, append(slices.Clone(durable), primary.ReplicaOf())...))
 	}
-	var all []string
 	for range 3 {
 		s := servers.Sentinel(t, watched, primary.Addr(), 2, "sentinel failover-timeout "+watched+" 1000")
 		top.sentinels = append(top.sentinels, s)
-		all = append(all, s.Addr())
+		top.addresses = append(top.addresses, s.Addr())
 	}
-	top.urls = []string{"redis+sentinel://" + strings.Join(all, ",") + "/0?master=" + watched}
+	top.urls = []string{"redis+sentinel://" + strings.Join(top.addresses, ",") + "/0?master=" + watched}
+	for _, s := range top.servers {
+		top.addresses = append(top.addresses, s.Addr())
+	}
 	for _, s := range top.sentinels {
 		top.until("the Sentinels know all servers", func() bool {
 			state := top.master(s)
@@ -222,11 +217,9 @@ func sentinel(t testing.TB, delay time.Duration) *topology {
 		fault{"failover", "D", 4, "s", 0, func(time.Duration) func() {
 			old := top.primary()
 			old.Kill()
-			next := top.promote(old)
+			top.promote(old)
 			old.Restart(t)
-			host, port, err := net.SplitHostPort(next)
-			testenv.Must(t, err)
-			top.command(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
+			top.command(old, top.primary().ReplicaOf(), "config rewrite") // a Sentinel does so after 8 s
 			return top.linked
 		}},
 		fault{"freeze replica", "S", 2, "s", 2 * time.Second, freeze(func() *servers.RedisServer {
@@ -249,19 +242,18 @@ func (top *topology) primary() *servers.RedisServer {
 	return top.servers[max(0, slices.IndexFunc(top.servers, func(s *servers.RedisServer) bool { return s.Addr() == at }))]
 }
 
-// promote makes a replica the primary, and returns its address when all Sentinels name it.
-func (top *topology) promote(old *servers.RedisServer) (next string) {
+// promote makes a replica the primary, and returns when all Sentinels name it.
+func (top *topology) promote(old *servers.RedisServer) {
 	for i, s := range top.sentinels {
 		top.until("a replica is promoted", func() bool {
 			state := top.master(s)
-			next = net.JoinHostPort(state["ip"], state["port"])
+			next := net.JoinHostPort(state["ip"], state["port"])
 			if i == 0 && next == old.Addr() && !strings.Contains(state["flags"], "failover_in_progress") {
 				top.command(s, "sentinel failover "+watched)
 			}
 			return state != nil && next != old.Addr()
 		})
 	}
-	return next
 }
 
 // linked waits until all replicas follow a primary.
@@ -304,7 +296,7 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 5000")...)
 	top := &topology{
 		t: t, shards: 3, together: 1, servers: slices.Concat(c.Primaries, c.Replicas),
-		urls: []string{"redis+cluster://" + strings.Join(c.Addrs(), ",")},
+		urls: []string{"redis+cluster://" + strings.Join(c.Addrs(), ",")}, addresses: c.Addrs(),
 	}
 	ctx := context.WithoutCancel(t.Context())
 	of := func(index int) (now, next *servers.RedisServer) {
@@ -384,6 +376,7 @@ func quorum(t testing.TB, _ time.Duration) *topology {
 		s := servers.Redis(t, "enable-debug-command yes")
 		top.servers = append(top.servers, s)
 		top.urls = append(top.urls, "redis://"+s.Addr())
+		top.addresses = append(top.addresses, s.Addr())
 		name := fmt.Sprint("s", i)
 		top.faults = append(top.faults, top.server(name, func() *servers.RedisServer { return s })...)
 		top.faults = append(top.faults,
@@ -406,7 +399,7 @@ func quorum(t testing.TB, _ time.Duration) *topology {
 func etcd(t testing.TB, _ time.Duration) *topology {
 	t.Helper()
 	s := servers.Etcd(t, true)
-	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, address: s.Addr(), together: 1}
+	top := &topology{t: t, urls: []string{"http://" + s.Addr()}, addresses: []string{s.Addr()}, together: 1}
 	top.faults = []fault{
 		{"freeze server", "S", 4, "s0", 2 * time.Second, func(time.Duration) func() {
 			s.Pause()

@@ -66,7 +66,7 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 	t.Cleanup(stalls.Wait)
 	for i := range n {
 		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}
-		for _, address := range top.addresses() {
+		for _, address := range top.addresses {
 			x.proxies[address] = newProxy(t, address)
 		}
 		w.workers = append(w.workers, x)

@@ -59,7 +59,6 @@ func run() error {
 	if w.resource, err = rpc.DialHTTP("tcp", w.Resource); err != nil {
 		return err
 	}
-	w.log.Add(history.Event{What: history.Start})
 	if w.Library != "" {
 		return w.peer(ctx)
 	}

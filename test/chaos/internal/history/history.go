@@ -15,18 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an event says. A lease has Ask, then Granted or Failed. After Granted, it has Until, Write, and at its end Lost,
+// What an event says. A lease has Ask, then Granted or Failed. After Granted, it has Until, and at its end Lost,
 // or Release and Released.
 const (
 	Setup    = "setup"    // the harness: the Config of the workers
-	Start    = "start"    // a worker process began
 	Stop     = "stop"     // the harness: a worker process is asked to end
 	Exit     = "exit"     // the harness: a worker process ended, with Err if nobody asked it to
 	Ask      = "ask"      // the call begins; Mode is "try" if it does not wait
 	Failed   = "failed"   // the call returned no lease
 	Granted  = "granted"  // the call returned a lease
 	Until    = "until"    // the lease is valid until then
-	Write    = "write"    // the resource has answered a write; Err if it refused
 	Lost     = "lost"     // the worker noticed the end of its lease
 	Release  = "release"  // the work has ended, and the release begins
 	Released = "released" // the release returned
