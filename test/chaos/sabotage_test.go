@@ -1,12 +1,14 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -156,13 +158,12 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	client := w.client()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var all sync.WaitGroup
+	all.Go(func() {
 		n := newNemesis(w, cfg.Seed, s.faults...)
 		n.shortest, n.longest, n.rest = max(n.shortest, s.shortest), s.longest, max(n.rest, s.rest)
 		n.run(ctx, s.atOnce)
-	}()
+	})
 	begin := time.Now()
 	for len(found) == 0 && ctx.Err() == nil {
 		retry.Sleep(ctx, time.Second, nil)
@@ -170,7 +171,7 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	}
 	after = time.Since(begin)
 	cancel()
-	<-ended
+	all.Wait()
 	for _, x := range w.workers {
 		x.kill()
 	}
@@ -184,11 +185,7 @@ func overlay(t *testing.T, edits []edit) string {
 	replace := map[string]string{}
 	for _, e := range edits {
 		source := testenv.Call(filepath.Abs(filepath.Join("..", "..", e.file))).Must(t)
-		from := source
-		if copied := replace[source]; copied != "" {
-			from = copied
-		}
-		text := testenv.Call(os.ReadFile(from)).Must(t)
+		text := testenv.Call(os.ReadFile(cmp.Or(replace[source], source))).Must(t)
 		if strings.Count(string(text), e.old) != 1 {
 			t.Fatalf("%s has %q %d times", e.file, e.old, strings.Count(string(text), e.old))
 		}

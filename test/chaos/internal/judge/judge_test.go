@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/test/chaos/internal/history"
 	"github.com/noonlock/noonlock/test/chaos/internal/judge"
 )
@@ -39,9 +40,7 @@ func parse(t *testing.T, text string) (all []history.Event, want []string) {
 		words := strings.Fields(line)
 		switch rest := strings.Join(words[1:], " "); words[0] {
 		case "config":
-			if err := json.Unmarshal([]byte(rest), cfg); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, json.Unmarshal([]byte(rest), cfg))
 			continue
 		case "want":
 			want = append(want, rest)
@@ -101,10 +100,7 @@ func parse(t *testing.T, text string) (all []history.Event, want []string) {
 // TestJudge judges the histories of testdata, in which each rule is broken once, and barely not.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/histories.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Call(os.ReadFile("testdata/histories.txt")).Must(t)
 	for part := range strings.SplitSeq("\n\n"+string(text), "\n\n# ") {
 		name, past, _ := strings.Cut(part, "\n")
 		if name == "" {

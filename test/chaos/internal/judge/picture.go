@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -62,7 +61,7 @@ func Draw(w io.Writer, style string, events []history.Event, unit string, from i
 			if c.unit() != unit || history.Worker(c.W) != row {
 				continue
 			}
-			span("wait", y+36, 3, c.ask, cmp.Or(c.answer, r.endOf(c.W)))
+			span("wait", y+36, 3, c.ask, r.answered(c))
 			if c.granted && c.believed() > c.answer {
 				span("server", y+26, 22, c.answer, c.believed())
 			}

@@ -24,7 +24,7 @@ func (r *run) waits() {
 			continue
 		}
 		all, free := leases[c.unit()], freed[c.unit()]
-		answer := cmp.Or(c.answer, r.endOf(c.W))
+		answer := r.answered(c)
 		i := before(all, c.ask+1)
 		since := c.ask
 		if i > 0 {
@@ -46,10 +46,8 @@ func (r *run) freed(l *call) int64 {
 	return l.until + int64(r.TTL)
 }
 
-// endOf is the end of a process, as far as is known.
-func (r *run) endOf(process string) int64 {
-	return cmp.Or(r.exits[process], r.end)
-}
+// answered is when a call returned, or its process ended, as far as is known.
+func (r *run) answered(c *call) int64 { return cmp.Or(c.answer, r.exits[c.W], r.end) }
 
 // waited records a violation if a free lock was not granted to a waiter between `from` and `to`. A process that is
 // dead, frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
@@ -116,7 +114,7 @@ func (r *run) bounds() {
 		if r.Quorum() {
 			limit += min(r.TTL/3, 3*time.Second)
 		}
-		answer := cmp.Or(c.answer, r.endOf(c.W))
+		answer := r.answered(c)
 		switch {
 		case c.Mode == "try":
 			r.bounded("try", c, c.ask, answer, limit)
