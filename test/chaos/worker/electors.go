@@ -53,6 +53,7 @@ func onEtcd(w *worker, _ []*redis.Client) (acquire, error) {
 		if err := m.Lock(ctx); err != nil {
 			return nil, err
 		}
+		//nolint:contextcheck // the session has its own
 		return unlimited(uint64(m.Header().GetRevision()), session.Ctx().Err, func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(ctx, w.TTL)
 			defer cancel()
