@@ -223,6 +223,7 @@ func TestRuns(t *testing.T) {
 			pass 3s; b claims 1 => recorded; w hears => 1:false`},
 		{"refusal by a rerun", false, `
 			b looks; a runs 1 failed boom; a reruns 1; a looks; a claims 1; b claims 1 => busy; b learns 0s => all=false`},
+		{"refusal by another run", false, `a runs 1; b looks; a claims 2; b claims 3 => busy open=2 last=2`},
 		// A refusal tells a replica the state of the job if nothing else has changed.
 		{"refusals", false, `
 			a is overlap; b is overlap
