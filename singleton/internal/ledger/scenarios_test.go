@@ -223,7 +223,11 @@ func TestRuns(t *testing.T) {
 			pass 3s; b claims 1 => recorded; w hears => 1:false`},
 		{"refusal by a rerun", false, `
 			b looks; a runs 1 failed boom; a reruns 1; a looks; a claims 1; b claims 1 => busy; b learns 0s => all=false`},
-		{"refusal by another run", false, `a runs 1; b looks; a claims 2; b claims 3 => busy open=2 last=2`},
+		{"refusals by other runs", true, `
+			a runs 1; b looks; a claims 2; b claims 3 => busy open=2 last=2
+			o is overlap; o claims 4; b claims 5 => busy last=-
+			anew; a looks; b looks; a claims 1; b claims 2 => busy open=1 last=1; redis hset job id 7; b claims 2 => busy open=1 last=-`},
+		{"a claim whose answer is lost has the whole lease", true, `a looks; b looks; a loses job_claim 1; a claims 1; a breaks; pass 9s; b claims 1 => busy`},
 		// A refusal tells a replica the state of the job if nothing else has changed.
 		{"refusals", false, `
 			a is overlap; b is overlap
