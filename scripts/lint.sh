@@ -59,15 +59,16 @@ unraised() {
 	alone "$1" same_versions "$scratch/dependencies"
 }
 
-# linted FOLDER: the linters read the module. On the main branch itself, a module has changed if it did so in a day.
+# linted FOLDER: the linters read the module. By day, they read those with many dependencies only after a change.
 linted() {
 	local base
 	[[ -z ${NOONLOCK_NIGHTLY:-} && ${1#"$PWD/"} =~ ^(adapters/clientgo|bench|examples/lottery)$ ]] || return 0
-	base=$(git merge-base HEAD origin/main 2>/dev/null) && [[ $base != "$(git rev-parse HEAD)" ]] ||
-		base=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
+	base=$(since)
 	[[ -z $base ]] || ! git diff --quiet "$base" -- "$1" .golangci.yml || [[ -n $(git status --porcelain -- "$1") ]]
 }
 
+# shellcheck source=scripts/since.sh
+. scripts/since.sh
 # shellcheck source=scripts/modules.sh
 . scripts/modules.sh
 scratch=$(mktemp -d)

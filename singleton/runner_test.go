@@ -31,7 +31,7 @@ func tokens(f *fleet, job string) {
 	}
 }
 
-// The arguments of the work, and the entry in the ledger. The key of a triggered run is one that no tick has.
+// The work gets the run that is in the ledger. No tick has the key of a triggered run.
 func TestRunTellsWhatItIsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.start("h", "0 * * * *", nil, singleton.JobConfig{AllowOverlap: true})

@@ -356,7 +356,7 @@ func (b *board) snapshot() (restore func()) {
 
 // Members come and go, and requests, replies and messages are lost, late and repeated: a partition has one leader, and
 // its tokens grow. Then the server fails over to a replica that lagged meanwhile. Within one renewal, what members lead
-// is what the server has, and tokens grow: that of a partition that comes back to its former leader, too. In the end,
+// is what the server has, and tokens grow, also when a partition comes back to its former leader. In the end,
 // they have equal shares.
 func TestFault134_140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 	t.Parallel()

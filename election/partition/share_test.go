@@ -23,7 +23,7 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 	lua().CheckHeaders(t)
 }
 
-// What the script stores and answers, to the millisecond and the number.
+// The script stores and answers these times and numbers, to the millisecond.
 func TestPartitionsToTheMillisecond(t *testing.T) {
 	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
 		heard := e.Raw.Subscribe(e.Context(), shares)
@@ -102,8 +102,8 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 	})
 }
 
-// Who is told, and only they: those that give back, also beside a session that leaves, and those that may take. And what
-// they take.
+// The sessions that must give back are told, also beside one that leaves, and those that may take, and no others. Then
+// they take these partitions.
 func TestWhoIsToldOfPartitions(t *testing.T) {
 	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
 		heard := e.Raw.Subscribe(e.Context(), shares)

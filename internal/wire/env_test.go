@@ -29,7 +29,7 @@ type env struct {
 	messages, missed atomic.Int64
 
 	mu      sync.Mutex
-	bar     func(ctx context.Context) error // before a connection is made; nil: nothing
+	bar     func(ctx context.Context) error // optional, called before a connection is made
 	dials   int64
 	dialing int
 	open    map[*counted]struct{}

@@ -252,7 +252,7 @@ func jobFields(text string) map[string]string {
 	return fields
 }
 
-// randomID is that of an attempt or a replica.
+// randomID matches the id of an attempt or a replica.
 var randomID = regexp.MustCompile(`[A-Z2-7]{26}\S*$`)
 
 // milliseconds are those of an instant.

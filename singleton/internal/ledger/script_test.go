@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// A request is that of a script in a bubble.
+// A request calls a script in a bubble.
 type request struct {
 	*play
 	script string

@@ -277,7 +277,7 @@ func toJSON(t *testing.T, v any) string {
 	return string(testenv.Call(json.Marshal(v)).Must(t))
 }
 
-// What operators do is in the descriptions and the histories. An act that changes nothing says that its reason is not
+// Descriptions and histories have the acts of operators. An act that changes nothing says that its reason is not
 // recorded, and a trigger that no replica is there. All jobs are paused and resumed, with a line for each; a Once is no
 // job. A job is forgotten when no replica runs it any more.
 func TestActs(t *testing.T) {

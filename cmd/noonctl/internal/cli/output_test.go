@@ -42,8 +42,8 @@ func TestFault113_LostOutput(t *testing.T) {
 	check(t, runWith(t.Context(), map[string]string{"NOONLOCK_REDIS": e.url}, full{}, "get", "jobs", "none"), 66, []string{`"none"`}, nil)
 }
 
-// doctor prints each check, and the rules of those that are not ok. Its exit code is 1 if one fails, such as that of a wrong
-// password, and another one if the server does not answer.
+// doctor prints each check, and the rules of those that are not ok. Its exit code is 1 if one fails, as with
+// a wrong password, and another one if the server does not answer.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -225,7 +225,7 @@ func TestLabelFollowsSet(t *testing.T) {
 	p.log.Lines(t, 0, "secret")
 }
 
-// What the API refuses is tried again until it accepts it. The reason is logged, and not at each
+// A change that the API refuses is tried again until the API accepts it. The reason is logged, and not at each
 // try. The token is neither logged nor sent to where a redirect leads.
 func TestLabelTriesAgain(t *testing.T) {
 	t.Parallel()

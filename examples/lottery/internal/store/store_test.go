@@ -79,8 +79,8 @@ func record(t *testing.T, s *store.Store, run singleton.Run, winners ...string) 
 	}
 }
 
-// Draws returns what Record has written, in the order of the runs. A triggered run is another one than
-// that of an equal instant, and ids that some collations confuse are different.
+// Draws returns what Record has written, in the order of the runs. A triggered run differs
+// from the tick of an equal instant, and ids that some collations confuse are different.
 func TestDraws(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, exec func(...string)) {

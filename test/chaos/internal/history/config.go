@@ -14,7 +14,7 @@ import (
 
 // A Config is the argument of a worker, as JSON, and what a judge has to know of a run.
 type Config struct {
-	Process     string            // such as w2.1
+	Process     string            // its name, as w2.1
 	Folder      string            // of the history
 	Library     string            // a peer, whose mutex is used; empty: noonlock
 	Kinds       []string          // of locks, all used at once
