@@ -89,7 +89,7 @@ func TestOperatorResigns(t *testing.T) {
 				e.queued(2)
 				_, err = board.TransferTo(ann, 0, "b")
 				must(e, err)
-				b.leads(2)
+				b.recorded(2)
 				c.never()
 				e.Until("it is logged", func() bool {
 					return log.Count("resigning at the request of an operator", `"by"="ann@host" "reason"="rollout" "to"="b"`) == 1

@@ -48,19 +48,24 @@ func ExampleElection() {
 		})
 		return le
 	}
-	a := start("a")
-	fmt.Println(<-leading, "leads")
-	b := start("b")
-
-	names, err := election.Elections(ctx, client, nil)
-	if err != nil {
-		panic(err)
-	}
-	board, err := election.NewElection(client, names[0])
+	board, err := election.NewElection(client, "controller")
 	if err != nil {
 		panic(err)
 	}
 	changed := board.Watch(ctx)
+	leads := func() {
+		now := <-leading
+		for record := (election.LeaderRecord{}); record.Holder != now; { // it writes that when its work has begun
+			<-changed
+			if record, err = board.Record(ctx); err != nil {
+				panic(err)
+			}
+		}
+		fmt.Println(now, "leads")
+	}
+	a := start("a")
+	leads()
+	b := start("b")
 	ann := lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "its disk is full"})
 	for _, ask := range []func() error{
 		func() error { return a.TransferTo(ctx, "b") },
@@ -76,29 +81,26 @@ func ExampleElection() {
 		if err := ask(); err != nil {
 			panic(err)
 		}
-		now := <-leading
-		for record := (election.LeaderRecord{}); record.Holder != now; { // it writes that when its work has begun
-			<-changed
-			if record, err = board.Record(ctx); err != nil {
-				panic(err)
-			}
-		}
-		fmt.Println(now, "leads", names[0])
+		leads()
+	}
+	names, err := election.Elections(ctx, client, nil)
+	if err != nil {
+		panic(err)
 	}
 	terms, err := board.Terms(ctx)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("the newest of", len(terms), "terms is of", terms[0].Holder)
+	fmt.Println("the newest of", len(terms), "terms of", names[0], "is of", terms[0].Holder)
 	cancel()
 	replicas.Wait()
 	// Output:
 	// a leads
-	// b leads controller
-	// a leads controller
-	// b leads controller
-	// a leads controller
-	// the newest of 5 terms is of a
+	// b leads
+	// a leads
+	// b leads
+	// a leads
+	// the newest of 5 terms of controller is of a
 	// ended: <nil>
 	// ended: <nil>
 }

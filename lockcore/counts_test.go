@@ -90,12 +90,15 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 		if served.Load() != int64(waiters) || !slices.IsSorted(tokens) {
 			e.Errorf("%d were served, tokens in order: %v", served.Load(), slices.IsSorted(tokens))
 		}
-		// A new head that is served late looks once more, on a busy machine at each hand-over.
-		if commands < 3*waiters+1 || commands > 4*waiters+1 {
-			e.Errorf("%d commands for %d hand-overs, want 3 each, at most 4, and the first release", commands, waiters)
+		// A new head that is served late looks again, on a busy machine at each hand-over. One that confirms too late is
+		// passed over, and gets another grant.
+		if commands < 3*waiters+1 || commands > 6*waiters+1 {
+			e.Errorf("%d commands for %d hand-overs, want 3 each, at most 6, and the first release", commands, waiters)
 		}
 		e.Until("all messages were received", func() bool { return grants.Load()-granted >= int64(waiters) })
-		equal(e, "grants", grants.Load()-granted, int64(waiters))
+		if n := grants.Load() - granted; n > int64(waiters*11/10) {
+			e.Errorf("%d grants for %d hand-overs", n, waiters)
+		}
 		watch.Close()
 		listener.Wait()
 	})

@@ -72,13 +72,13 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 // delete) releases without a message to the queue; the waiters continue within one look.
 func TestForeignHolder(t *testing.T) {
 	onBoth(t, func(e *env) {
-		m := e.mutex(e.Client("a"), "orders", ttl(time.Second))
+		m := e.mutex(e.Client("a"), "orders", ttl(3*time.Second))
 		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 		key := e.key("orders", "lock")
 		release := func() int {
 			return call(e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()).Must(e)
 		}
-		for _, lasts := range []time.Duration{1500 * time.Millisecond, 30 * time.Second} {
+		for _, lasts := range []time.Duration{4500 * time.Millisecond, 30 * time.Second} {
 			if ok, err := e.Raw.SetNX(e.Context(), key, "somebody", lasts).Result(); !ok || err != nil {
 				e.Fatal(ok, err)
 			}
@@ -95,7 +95,7 @@ func TestForeignHolder(t *testing.T) {
 				e.Error("the foreign client does not hold the lock")
 			}
 			lease := waiter.granted()
-			e.within(before, 1510*time.Millisecond)
+			e.within(before, 4510*time.Millisecond)
 			if ok, err := e.Raw.SetNX(e.Context(), key, "somebody", time.Second).Result(); ok || err != nil || release() != 0 {
 				e.Errorf("the foreign client acquired or released our lock: %v, %v", ok, err)
 			}
@@ -108,7 +108,7 @@ func TestForeignHolder(t *testing.T) {
 func TestForeignHolderWithoutTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
 		log := &testenv.Log{}
-		m := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Logger: log.Logger()}), "orders", ttl(time.Second))
+		m := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Logger: log.Logger()}), "orders", ttl(3*time.Second))
 		key := e.key("orders", "lock")
 		e.Raw.Set(e.Context(), key, "somebody", 0)
 		if held := e.refused(m); held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {

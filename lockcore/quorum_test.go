@@ -291,8 +291,11 @@ func TestFault32_WrongTypeOnAQuorum(t *testing.T) {
 		m := e.mutex(e.client("a"), "orders")
 		for _, key := range []string{"noonlock:{orders}:lock", quorumMarkerKey} {
 			for i := range 2 {
-				must(e, e.raw(i).Del(e.Context(), key).Err())
-				must(e, e.raw(i).SAdd(e.Context(), key, "stranger").Err())
+				call(e.raw(i).TxPipelined(e.Context(), func(tx redis.Pipeliner) error { // the Client may write it meanwhile
+					tx.Del(e.Context(), key)
+					tx.SAdd(e.Context(), key, "stranger")
+					return nil
+				})).Must(e)
 			}
 			call(m.Lock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 		}

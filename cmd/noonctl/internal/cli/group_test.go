@@ -78,7 +78,7 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 	sends := func(sig syscall.Signal) func(s *site) { return func(s *site) { s.signal(sig) } }
 	asks := func(what string) func(s *site) { return func(s *site) { s.act(what) } }
 	term, freeze, cut := sends(syscall.SIGTERM), sends(syscall.SIGSTOP), (*site).cut
-	timeout := func(*site) { time.Sleep(500 * time.Millisecond) }
+	timeout := func(*site) { time.Sleep(2 * time.Second) }
 	states := map[string]struct {
 		verbs string
 		do    func(s *site)
@@ -92,17 +92,17 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 		"SIGTERM, frozen":            {"run elect cron", then(term, freeze), map[string]int{"run": 76, "elect": 76, "cron": 76}},
 		"resignation":                {"elect", asks("resign"), nil},
 		"cancel":                     {"cron", asks("cancel"), nil},
-		"timeout":                    {"cron: --run-timeout 500ms --kill-after 1h", timeout, nil},
+		"timeout":                    {"cron: --run-timeout 2s --kill-after 1h", timeout, nil},
 		"SIGTERM, lost":              {"run elect cron", then(term, cut), map[string]int{"run": 76, "elect": 76, "cron": 76}},
 		"resignation, lost":          {"elect", then(asks("resign"), cut), nil},
 		"resignation, lost, SIGTERM": {"elect", then(asks("resign"), cut, term), map[string]int{"elect": 76}},
 		"cancel, lost":               {"cron", then(asks("cancel"), cut), nil},
 		"cancel, lost, SIGTERM":      {"cron", then(asks("cancel"), cut, term), map[string]int{"cron": 76}},
-		"timeout, lost":              {"cron: --run-timeout 500ms --kill-after 1h", then(timeout, cut), nil},
-		"timeout, lost, SIGTERM":     {"cron: --run-timeout 500ms --kill-after 1h", then(timeout, cut, term), map[string]int{"cron": 76}},
+		"timeout, lost":              {"cron: --run-timeout 2s --kill-after 1h", then(timeout, cut), nil},
+		"timeout, lost, SIGTERM":     {"cron: --run-timeout 2s --kill-after 1h", then(timeout, cut, term), map[string]int{"cron": 76}},
 	}
-	// Each works for three seconds.
-	const work = `i=0; while [ $i -lt 60 ]; do echo "$NOONLOCK_TOKEN $NOONLOCK_ATTEMPT" >>FILE; sleep 0.05; i=$((i+1)); done`
+	// Each works for three seconds, and for five if there is a timeout.
+	const work = `i=0; while [ $i -lt TIMES ]; do echo "$NOONLOCK_TOKEN $NOONLOCK_ATTEMPT" >>FILE; sleep 0.05; i=$((i+1)); done`
 	commands := map[string]string{
 		"ignores SIGTERM": `trap '' TERM; ` + work,
 		"has a step":      `sh -c 'trap "" TERM; ` + work + `'; exit 0`,
@@ -133,12 +133,16 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 							_ = syscall.Kill(pid, syscall.SIGKILL)
 						}
 					})
+					times := "60"
+					if flags != "" {
+						times = "100"
+					}
 					side := func(verb string) *exec.Cmd {
 						args := map[string]string{
 							"run": "run --lock NAME --ttl 2s", "read": "run --lock NAME --ttl 2s --mode read", "write": "run --lock NAME --ttl 2s --mode write",
 							"elect": "elect NAME --lease 2s", "cron": "cron NAME @yearly --ttl 2s --drain 100ms --max-attempts 2 " + flags,
 						}[verb]
-						return e.program(append(strings.Fields(strings.ReplaceAll(args, "NAME", name)), "--", "sh", "-c", strings.ReplaceAll(script, "FILE", s.file))...)
+						return e.program(append(strings.Fields(strings.ReplaceAll(args, "NAME", name)), "--", "sh", "-c", strings.NewReplacer("FILE", s.file, "TIMES", times).Replace(script))...)
 					}
 					testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all").Err())
 					s.a = side(verb)
