@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -19,100 +18,6 @@ func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
 	source := call(lockcore.ScriptSource(script)).Must(e)
 	return call(e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()).Must(e)
-}
-
-// An owner writes in one process and reads in another. If the writing process dies, queued readers wait for its TTL
-// and not for their next look, although the owner's other lease is renewed.
-// Caught mutant: the head of the queue gets the end of the key instead.
-func TestReaderWaitsForTheWriteEntryOnly(t *testing.T) {
-	inBubble(t, func(e *env) {
-		dying, f := e.Linked("dying")
-		alive := e.Client("alive")
-		write := e.try(e.rw(dying, "orders", "x", ttl(10*time.Second)))
-		e.try(reads{e.rw(alive, "orders", "x", ttl(10*time.Minute))})
-		waiter := e.queued(reads{e.rw(e.Client("b"), "orders", "y", ttl(10*time.Minute))})
-		died := e.Clock()
-		cut := f.Partition()
-		f.Cut()
-		waiter.granted()
-		if took := e.Clock() - died; took < 9*time.Second || took > 10*time.Second+5*time.Millisecond {
-			e.Errorf("the reader came in %v after the writer of 10 s had died", took)
-		}
-		mustIs(e, context.Cause(write.Context()), lockcore.ErrLeaseExpired)
-		lockcoretest.MustFire(e, cut)
-	})
-}
-
-// More dead waiters than one script passes over are queued before a reader that could acquire at once. The reader
-// repeats its request until they are removed.
-// Caught mutant: the answer does not report that dead waiters remain.
-func TestManyDeadWaitersBeforeAReader(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		cfg := ttl(10 * time.Minute)
-		e.try(reads{e.rw(c, "orders", "holder", cfg)})
-		e.subscribed(e.rw(c, "orders", "writer", cfg))
-		later := time.Now().Add(time.Hour).UnixMilli()
-		call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-			for i := range 2500 {
-				id := fmt.Sprintf("ns1:DEADDEADDEAD.%d.r/dead dead", i)
-				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
-				p.HSet(e.Context(), e.key("orders", "seen"), id, later)
-			}
-			return nil
-		})).Must(e)
-		e.unlock(e.try(reads{e.rw(c, "orders", "tries", cfg)}))
-		equal(e, "waiters that are still queued", e.queueLength("orders"), 0)
-	})
-}
-
-// Entries that ended without their holders are removed in batches, whatever their number: a request is repeated
-// until they are gone.
-func TestManyEndedEntries(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		cfg := ttl(10 * time.Minute)
-		keys := e.scriptKeys("orders")
-		source := call(lockcore.ScriptSource("owned_acquire")).Must(e)
-		for _, owner := range []string{"gone-1", "me"} {
-			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
-			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
-			call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-				for i := range 1200 {
-					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.r/gone-%d id", i, i%20), 500, "try", 3600000, 0)...)
-				}
-				return nil
-			})).Must(e)
-			e.Pass(600 * time.Millisecond)
-			e.unlock(e.try(reads{e.rw(c, "orders", owner, cfg)}))
-			if owner == "gone-1" {
-				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // the only reader
-			}
-			if s := e.storedOwned("orders"); len(s.members) != 4 { // kind, and of the one owner entry, count and token
-				e.Errorf("%d members are left, with entries of %v", len(s.members), s.counts)
-			}
-			e.unlock(kept)
-		}
-	})
-}
-
-// A grant lasts for a second. Once it is confirmed, the lock ends with its TTL, even if the TTL is shorter.
-// Caught mutant: an entry never ends earlier than before.
-func TestShortTTLAfterAGrant(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		holder := e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
-		dying, f := e.Linked("dying")
-		next := e.queued(e.mutex(dying, "orders", ttl(100*time.Millisecond)))
-		e.unlock(holder)
-		next.granted()
-		cut := f.Partition()
-		f.Cut()
-		e.Pass(110 * time.Millisecond)
-		if v := e.stored("orders"); v != "" && e.Exists(e.key("orders", "lock")) {
-			e.Errorf("the lock of a dead holder is not free after its TTL: %q, for %v more", v, e.pttl("orders"))
-		}
-		lockcoretest.MustFire(e, cut)
-	})
 }
 
 // An acquire is executed late, so the server keeps its entry for longer than the lease is valid here. The owner's

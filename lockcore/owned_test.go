@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,23 +61,6 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 				e.within(before, time.Second)
 				e.unlock(lease)
 			}
-		}
-	})
-}
-
-// A dead waiter keeps a free name for its kind no longer than a grant that it does not confirm.
-func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
-	inBubble(t, func(e *env) {
-		c, cfg := e.Client("a"), ttl(10*time.Second)
-		for dead, m := range map[string]locker{"ns1:DEAD.1.w/owner id": e.mutex(c, "one", cfg), "nl1:DEAD.1/id": e.reentrant(c, "two", "me", cfg)} {
-			(&timed{env: e, now: time.Now()}).fillQueue(m.Name(), dead, time.Duration(0), time.Minute)
-			for range 2 {
-				call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
-				e.Pass(400 * time.Millisecond)
-			}
-			equal(e, "notes", strings.Count(e.Raw.HGet(e.Context(), e.key(m.Name(), "seen"), "!").Val(), "\n"), 1)
-			e.Pass(300 * time.Millisecond)
-			e.unlock(e.try(m))
 		}
 	})
 }
@@ -193,74 +175,5 @@ func TestFault27_DowngradeReplyLost(t *testing.T) {
 		}
 		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
 		e.unlock(lease)
-	})
-}
-
-// The results for the same owner and for another one while the lock is held in each way. The rows are those of
-// RWMutex's comment.
-func TestRWMutexTable(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, other := e.Client("x"), e.Client("y")
-		for i, row := range []struct {
-			name  string
-			holds string // what x holds, then y: r and w, upper case of y
-			asks  string
-			want  error
-		}{
-			{"reading a free lock", "", "r", nil},
-			{"writing a free lock", "", "w", nil},
-			{"reading again", "r", "r", nil},
-			{"writing again", "w", "w", nil},
-			{"reading while one writes oneself", "w", "r", nil},
-			{"reading again while one writes oneself", "wr", "r", nil},
-			{"writing again while one reads, too", "wr", "w", nil},
-			{"writing as the only reader", "r", "w", nil},
-			{"writing as the only reader, twice over", "rr", "w", nil},
-			{"reading with another reader", "R", "r", nil},
-			{"reading again with another reader", "rR", "r", nil},
-			{"writing while another reads", "R", "w", lockcore.ErrNotAcquired},
-			{"reading while another writes", "W", "r", lockcore.ErrNotAcquired},
-			{"writing while another writes", "W", "w", lockcore.ErrNotAcquired},
-			{"reading while another writes and reads", "WR", "r", lockcore.ErrNotAcquired},
-			{"writing while one reads, and another does", "rR", "w", lockcore.ErrUpgrade},
-		} {
-			name, cfg := fmt.Sprint("orders-", i), ttl(20*time.Second)
-			x, y := e.rw(c, name, "x", cfg), e.rw(other, name, "y", cfg)
-			side := map[rune]locker{'r': reads{x}, 'w': x, 'R': reads{y}, 'W': y}
-			var held []*lockcore.Lease
-			for _, hold := range row.holds {
-				held = append(held, e.try(side[hold]))
-			}
-			asked := side[rune(row.asks[0])]
-			lease, err := asked.TryLock(e.Context())
-			upgrade := errors.Is(row.want, lockcore.ErrUpgrade)
-			waits := row.want != nil && !upgrade
-			if !errors.Is(err, row.want) || waits && errors.Is(err, lockcore.ErrUpgrade) {
-				e.Fatalf("%s: TryLock: %v, want %v", row.name, err, row.want)
-			}
-			if upgrade {
-				_, err := asked.Lock(e.Context()) // rather than a deadlock
-				mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
-			}
-			var waiter *pending
-			if waits {
-				waiter = e.queued(asked)
-			}
-			for i, h := range held {
-				if own := row.holds[i] >= 'a'; lease != nil && (own && h.Token() > lease.Token() || !own && row.asks == "w" && h.Token() >= lease.Token()) {
-					e.Errorf("%s: token %d, after %d", row.name, lease.Token(), h.Token())
-				}
-				e.unlock(h)
-			}
-			if waiter != nil {
-				lease = waiter.granted()
-			}
-			if lease != nil {
-				e.unlock(lease)
-			}
-			if e.Exists(e.key(name, "lock")) {
-				e.Errorf("%s: the key is left behind", row.name)
-			}
-		}
 	})
 }

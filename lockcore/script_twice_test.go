@@ -741,59 +741,6 @@ func checkHolders(e *env, complain func(string, ...any), s snapshot) {
 	}
 }
 
-// The election uses the script that promotes a waiter. It moves the first one of an identity that is alive past all
-// that could come back. A new head is notified, once.
-func TestPromotionsToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		const behind, ahead = time.Second, 9000000000001 // ms: a clock that was set back since
-		k := e.scriptKeys("orders")
-		heard := e.hears("noonlock:ch:ALIVE")
-		now := -e.now.UnixMilli()
-		line := func(more ...any) []any { return append([]any{unknown, -minute, minute}, more...) }
-		mine := []any{living, -behind, minute}
-		for _, row := range []struct {
-			name, holder string
-			queue        []any
-			moved        int64 // when the head was moved there; 0: it was not
-			answer       string
-			place        int64 // of the first one after it; 0: as before
-			first        string
-			notified     bool
-		}{
-			{name: "another's lock", holder: stranger, queue: line(mine...), answer: "-1", first: unknown},
-			{name: "a free lock", queue: line(mine...), answer: "-1", first: unknown},
-			{name: "it does not wait", holder: me, queue: line(), answer: "0", first: unknown},
-			{name: "nothing is known of it", holder: me, queue: line(living, -behind, nil), answer: "0", first: unknown},
-			{name: "it is of another kind", holder: me, queue: line("ns1:ALIVE.4.w/living", -behind, minute), answer: "0", first: unknown},
-			{name: "it is the head", holder: me, queue: mine, answer: "1", place: now, first: living},
-			{name: "it was moved before", holder: me, queue: mine, moved: 5, answer: "1", place: -5, first: living},
-			{name: "it is not the head", holder: me, queue: line(mine...), answer: "1", place: now, first: living, notified: true},
-			{name: "it is behind one that was moved", holder: me, queue: line(mine...), moved: 5, answer: "1", place: now, first: living, notified: true},
-			{name: "that was moved later", holder: me, queue: line(mine...), moved: ahead, answer: "1", place: -ahead - 1, first: living, notified: true},
-			{name: "the first one has lapsed", holder: me, queue: line(append([]any{"nl1:ALIVE.9/living", -2 * behind, -behind}, mine...)...), answer: "1", place: now, first: living, notified: true},
-		} {
-			e.establish("orders", keyState{holder: row.holder})
-			e.fillQueue("orders", row.queue...)
-			if row.moved != 0 {
-				must(e.env, e.Raw.ZAdd(e.Context(), k[2], redis.Z{Score: -float64(row.moved), Member: row.queue[0]}).Err())
-			}
-			before := e.Raw.ZRangeWithScores(e.Context(), k[2], 0, -1).Val()
-			for run := range 2 {
-				equal(e, row.name, e.run("lock_promote", []string{k[0], k[2], k[3]}, me, "living"), row.answer)
-				after := e.Raw.ZRangeWithScores(e.Context(), k[2], 0, -1).Val()
-				if len(after) != len(before) || after[0].Member != row.first || row.place != 0 && int64(after[0].Score) != row.place || row.place == 0 && !slices.Equal(before, after) {
-					e.Errorf("%s: the queue %v became %v", row.name, before, after)
-				}
-				want := []string{}
-				if row.notified && run == 0 {
-					want = append(want, "noonlock:ch:ALIVE h noonlock:{orders}:lock 60000 "+living)
-				}
-				equal(e, row.name+": messages", fmt.Sprint(e.Received(heard, "noonlock:ch:ALIVE")), fmt.Sprint(want))
-			}
-		}
-	})
-}
-
 // The scores of a lock with owners; see part_entry.lua.
 const (
 	writesScore = 1 << 51

@@ -183,7 +183,7 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 		}
 		return n
 	}
-	const weak, strong = "TestTokenOfASpoiltCounter/bubble", "TestHoldsToTheMillisecond"
+	const weak, strong = "TestTokenOfASpoiltCounter/bubble", "TestScriptPlays/renewals"
 	if n := noticed(weak, mutants...); n > 0 {
 		t.Errorf("%s, which renews nothing, is said to notice %d mutants", weak, n)
 	}

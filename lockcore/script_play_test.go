@@ -1,0 +1,438 @@
+package lockcore_test
+
+import (
+	"cmp"
+	"crypto/sha1"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A scriptPlay runs scripts on the keys of one name, to the millisecond. Its steps are between semicolons or on lines of
+// their own; "{3 text}" is a text three times, each with another number for "%". Most steps are
+//
+//	ATTEMPT VERB OPTIONS => ANSWER
+//
+// The attempt A.1 has the family of the play. It is of process A, and with owners of an owner A.1 that writes; A.1r/me
+// reads for another one, and A.1p/- is one of a Semaphore. The steps without an attempt set one of the keys. With
+// only "=> VALUE" they compare it. All times are milliseconds. @5 is the time 5 ms after the begin of the play, and #5 the
+// token 5 µs after it.
+type scriptPlay struct {
+	*timed
+	family string
+	times  int // that each script runs
+	ear    *redis.PubSub
+}
+
+// A scriptScene is a row of a table of plays. It is played for each family, once and with each script twice.
+type scriptScene struct {
+	name     string
+	families string // once: each script runs only once
+	steps    string
+}
+
+func playScripts(t *testing.T, scenes []scriptScene) {
+	t.Helper()
+	for _, s := range scenes {
+		t.Run(s.name, func(t *testing.T) {
+			for family := range strings.FieldsSeq(strings.TrimSuffix(s.families, "once")) {
+				for times := 1; times <= 2 && (times == 1 || !strings.HasSuffix(s.families, "once")); times++ {
+					t.Run(fmt.Sprint(family, times), func(t *testing.T) {
+						toTheMillisecond(t, func(e *timed) { e.plays(family, times, s.steps) })
+					})
+				}
+			}
+		})
+	}
+}
+
+var repeated = regexp.MustCompile(`\{(\d+) ([^{}]*)\}`)
+
+func (e *timed) plays(family string, times int, steps string) {
+	e.Helper()
+	p := &scriptPlay{timed: e, family: family, times: times, ear: e.hears("noonlock:ch:*")}
+	steps = repeated.ReplaceAllStringFunc(steps, func(text string) string {
+		m := repeated.FindStringSubmatch(text)
+		n, _ := strconv.Atoi(m[1])
+		var all []string
+		for i := range n {
+			all = append(all, strings.ReplaceAll(m[2], "%", strconv.Itoa(i)))
+		}
+		return strings.Join(all, " ")
+	})
+	for line := range strings.Lines(steps) {
+		line, _, _ = strings.Cut(line, " // ")
+		for step := range strings.SplitSeq(line, ";") {
+			what, want, asserts := strings.Cut(step, "=>")
+			if words := strings.Fields(what); len(words) > 0 {
+				got := strings.Fields(p.step(words[0], words[1:], asserts))
+				if asserts && !matches(got, strings.Fields(want)) {
+					p.Errorf("%s, each script %d times: %s\nbut %s", family, times, step, strings.Join(got, " "))
+				}
+			}
+		}
+	}
+}
+
+// matches compares words in any order. "_" is any word.
+func matches(got, want []string) bool {
+	if slices.Contains(want, "_") {
+		return slices.EqualFunc(got, want, func(a, b string) bool { return a == b || b == "_" })
+	}
+	return slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+}
+
+func (p *scriptPlay) step(what string, words []string, asserts bool) string {
+	p.Helper()
+	for i, word := range words {
+		words[i] = p.long(word)
+	}
+	switch what {
+	case "anew":
+		must(p.env, p.Raw.FlushDB(p.Context()).Err())
+	case "pass":
+		p.Pass(call(time.ParseDuration(words[0])).Must(p.env))
+	case "lock", "fence", "queue", "notes", "leader":
+		if asserts {
+			return p.short(p.shown(what))
+		}
+		p.set(what, words)
+	case "token":
+		return p.short(p.storedOwned("orders").tokens[words[0]])
+	case "waiters", "messages", "size", "counts", "tomb":
+		return p.short(p.shown(what))
+	case "ttl":
+		return strconv.FormatInt(p.ttl(words[0]), 10)
+	case "redis":
+		args := []any{}
+		for _, word := range words {
+			args = append(args, p.part(word))
+		}
+		return p.short(fmt.Sprint(call(p.Raw.Do(p.Context(), args...).Result()).Must(p.env)))
+	default:
+		return p.script(p.long(what), words[0], words[1:])
+	}
+	return ""
+}
+
+// part returns the key with the name of a part, and other words as they are.
+func (p *scriptPlay) part(word string) string {
+	switch word {
+	case "lock", "fence", "queue", "seen", "size", "leader", "forced", "releases":
+		return p.key("orders", word)
+	case "tomb":
+		return p.key("orders", "tomb:ALIVE.1")
+	}
+	return word
+}
+
+var (
+	shortAttempt = regexp.MustCompile(`^(([A-Z]\w*)\.\d+)(?:([wrp])/([^:#]+))?`)
+	longAttempt  = regexp.MustCompile(`n[lsp]1:((\w+)\.\d+)(?:\.([wrp])/(\S+) id|/\w+)`)
+	shortTime    = regexp.MustCompile(`[@#]-?\d+`)
+	longTime     = regexp.MustCompile(`\b\d{12,}\b`)
+)
+
+// long returns a word as scripts write it.
+func (p *scriptPlay) long(word string) string {
+	word = shortTime.ReplaceAllStringFunc(word, func(text string) string {
+		n := call(strconv.ParseInt(text[1:], 10, 64)).Must(p.env)
+		if text[0] == '#' {
+			return strconv.FormatInt(p.now.UnixMicro()+n, 10)
+		}
+		return strconv.FormatInt(p.now.UnixMilli()+n, 10)
+	})
+	m := shortAttempt.FindStringSubmatch(word)
+	if m == nil {
+		return word
+	}
+	attempt := "nl1:" + m[1] + "/" + m[2]
+	switch {
+	case m[3] == "p":
+		attempt = "np1:" + m[1] + ".p/- id"
+	case m[3] != "":
+		attempt = "ns1:" + m[1] + "." + m[3] + "/" + m[4] + " id"
+	case p.family == "owned":
+		attempt = "ns1:" + m[1] + ".w/" + m[1] + " id"
+	}
+	return attempt + word[len(m[0]):]
+}
+
+// short is the inverse of long, for a whole text.
+func (p *scriptPlay) short(text string) string {
+	text = longAttempt.ReplaceAllStringFunc(text, func(attempt string) string {
+		m := longAttempt.FindStringSubmatch(attempt)
+		if attempt == p.long(m[1]) {
+			return m[1]
+		}
+		return m[1] + m[3] + "/" + cmp.Or(m[4], m[2])
+	})
+	return longTime.ReplaceAllStringFunc(text, func(digits string) string {
+		n := call(strconv.ParseInt(digits, 10, 64)).Must(p.env)
+		if ms := n - p.now.UnixMilli(); max(ms, -ms) < week.Milliseconds() {
+			return fmt.Sprint("@", ms)
+		}
+		if us := n - p.now.UnixMicro(); max(us, -us) < week.Microseconds() {
+			return fmt.Sprint("#", us)
+		}
+		return digits
+	})
+}
+
+// set writes a key:
+//
+//	lock ATTEMPT[:LEFT[:TOKEN[:MODE]]]... [key:LEFT]   LEFT is 60000 by default, and tokens begin at #-9; another
+//	                                            holder than an attempt has no TTL by default
+//	fence VALUE[:LEFT]
+//	queue ATTEMPT[:PLACE[:UNTIL]]...            in this order; "-": nothing is known of the waiter
+//	notes PROCESS:UNTIL...                      -UNTIL after a call
+//	leader ATTEMPT [FIELD:VALUE]...             of the record of an election
+//
+// A waiter may also be a process; its number is then its place in the step.
+func (p *scriptPlay) set(what string, words []string) {
+	p.Helper()
+	ctx, key, now := p.Context(), p.part(what), time.Now()
+	switch what {
+	case "notes":
+		must(p.env, p.Raw.HDel(ctx, p.part("seen"), "!").Err())
+	case "queue":
+		must(p.env, p.Raw.Del(ctx, key, p.part("seen")).Err())
+	default:
+		must(p.env, p.Raw.Del(ctx, key).Err())
+	}
+	var entries []storedEntry
+	tokens := map[string]int64{}
+	var end int64
+	for i, word := range words {
+		prefix, rest := "", word
+		if m := longAttempt.FindString(word); m != "" {
+			prefix, rest = m, word[len(m):]
+		} else {
+			prefix, rest, _ = strings.Cut(word, ":")
+		}
+		fields := append(strings.Split(strings.TrimPrefix(rest, ":"), ":"), "", "", "")
+		number := func(n int, otherwise int64) int64 {
+			if fields[n] == "" {
+				return otherwise
+			}
+			return call(strconv.ParseInt(fields[n], 10, 64)).Must(p.env)
+		}
+		switch isAttempt := strings.Contains(prefix, "1:"); {
+		case what == "lock" && isAttempt && prefix[1] != 'l':
+			mode := cmp.Or(fields[2], longAttempt.FindStringSubmatch(prefix)[3])
+			x := storedEntry{prefix, mode, now.UnixMilli() + number(0, 60000)}
+			entries, tokens[prefix], end = append(entries, x), number(1, p.now.UnixMicro()-9+int64(i)), max(end, x.until)
+		case what == "lock" && prefix == "key":
+			end = now.UnixMilli() + number(0, 0)
+		case what == "lock" && isAttempt:
+			must(p.env, p.Raw.Set(ctx, key, prefix, time.Duration(number(0, 60000))*time.Millisecond).Err())
+		case what == "lock", what == "fence":
+			must(p.env, p.Raw.Set(ctx, key, prefix, time.Duration(number(0, 0))*time.Millisecond).Err())
+		case what == "leader" && i == 0:
+			by := fmt.Sprintf("%x", sha1.Sum([]byte(word))) //nolint:gosec // as in the script
+			must(p.env, p.Raw.HSet(ctx, key, "v", 1, "by", by, "holder", "pod").Err())
+		case what == "leader":
+			must(p.env, p.Raw.HSet(ctx, key, prefix, rest).Err())
+		case what == "notes":
+			was := p.Raw.HGet(ctx, p.part("seen"), "!").Val()
+			must(p.env, p.Raw.HSet(ctx, p.part("seen"), "!", was+prefix+" "+fields[0]+"\n").Err())
+		default: // the queue
+			if !isAttempt {
+				prefix = p.long(fmt.Sprint(prefix, ".", i))
+			}
+			place := number(0, p.now.UnixMilli()-60000+int64(i))
+			must(p.env, p.Raw.ZAdd(ctx, key, redis.Z{Score: float64(place), Member: prefix}).Err())
+			if fields[1] != "-" {
+				must(p.env, p.Raw.HSet(ctx, p.part("seen"), prefix, number(1, p.now.UnixMilli()+60000)).Err())
+			}
+		}
+	}
+	if entries != nil {
+		must(p.env, p.Raw.ZAdd(ctx, key, zOwned(entries, tokens)...).Err())
+		must(p.env, p.Raw.PExpireAt(ctx, key, time.UnixMilli(end)).Err())
+	}
+}
+
+func (p *scriptPlay) ttl(part string) int64 {
+	left := p.Raw.PTTL(p.Context(), p.part(part)).Val()
+	if left < 0 {
+		return int64(left) // without a TTL, or without a key
+	}
+	return left.Milliseconds()
+}
+
+// shown returns a key in the words that set it.
+func (p *scriptPlay) shown(what string) string {
+	p.Helper()
+	ctx := p.Context()
+	var words []string
+	switch what {
+	case "lock":
+		switch p.Raw.Type(ctx, p.part(what)).Val() {
+		case "string":
+			return fmt.Sprintf("%s:%d", p.Raw.Get(ctx, p.part(what)).Val(), p.ttl(what))
+		case "zset":
+			s, now := p.storedOwned("orders"), time.Now().UnixMilli()
+			for _, x := range s.entries {
+				word := fmt.Sprintf("%s:%d", x.attempt, x.until-now)
+				if slot, ok := s.slots[x.attempt]; ok {
+					word += fmt.Sprint(":", slot)
+				}
+				words = append(words, word)
+			}
+			if left := p.ttl(what); left < s.end-now-1 || left > s.end-now {
+				words = append(words, fmt.Sprint("key:", left))
+			}
+		}
+	case "counts":
+		s := p.storedOwned("orders")
+		for _, owner := range slices.Sorted(maps.Keys(s.counts)) {
+			words = append(words, fmt.Sprint(owner, ":", s.counts[owner]))
+		}
+	case "queue":
+		for _, z := range p.Raw.ZRangeWithScores(ctx, p.part(what), 0, -1).Val() {
+			member, _ := z.Member.(string)
+			words = append(words, fmt.Sprintf("%s:%.0f:%s", member, z.Score, p.Raw.HGet(ctx, p.part("seen"), member).Val()))
+		}
+		if left := p.ttl(what); left > 0 {
+			words = append(words, fmt.Sprintf("for:%d/%d", left, p.ttl("seen")))
+		}
+	case "waiters":
+		words = p.Raw.ZRange(ctx, p.part("queue"), 0, -1).Val()
+	case "notes": // ~UNTIL: a long one
+		notes, err := p.Raw.HGet(ctx, p.part("seen"), "!").Result()
+		if err == nil && notes == "" {
+			return "a field without notes"
+		}
+		for line := range strings.Lines(notes) {
+			line = strings.TrimSuffix(line, "\n")
+			digits := line[strings.LastIndexAny(line, " -")+1:]
+			if len(digits) == 40 {
+				line = strings.TrimSuffix(line, digits) + "~" + strings.TrimLeft(digits, "0")
+			}
+			words = append(words, strings.Replace(line, " ", ":", 1))
+		}
+	case "messages":
+		for _, text := range p.Received(p.ear, "noonlock:ch:") {
+			words = append(words, p.message(strings.Fields(p.short(text))))
+		}
+	case "leader":
+		for field, value := range p.Raw.HGetAll(ctx, p.part(what)).Val() {
+			if field != "by" {
+				words = append(words, field+"="+value)
+			}
+		}
+	default:
+		if p.Exists(p.part(what)) {
+			return fmt.Sprint(p.Raw.Get(ctx, p.part(what)).Val(), ":", p.ttl(what))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// message returns a message as KIND[LEFT]:ATTEMPT. Without LEFT, it says when the lock ends.
+func (p *scriptPlay) message(fields []string) string {
+	last := len(fields) - 1
+	process := strings.TrimPrefix(fields[0], "noonlock:ch:")
+	if last < 3 || fields[2] != "noonlock:{orders}:lock" || !strings.HasPrefix(fields[last], process+".") {
+		return strings.Join(fields, " ")
+	}
+	left := strings.Join(fields[3:last], " ")
+	if left == p.ends() {
+		left = ""
+	}
+	return fields[1] + left + ":" + fields[last]
+}
+
+// ends returns in how many ms the lock has ended. With owners, it ends after a whole millisecond of the clock.
+func (p *scriptPlay) ends() string {
+	if s := p.Raw.Type(p.Context(), p.part("lock")).Val(); s == "zset" {
+		return strconv.FormatInt(p.storedOwned("orders").end-time.Now().UnixMilli()+1, 10)
+	}
+	return strconv.FormatInt(p.ttl("lock"), 10)
+}
+
+// acquireAnswers are the names of the codes that acquire returns.
+var acquireAnswers = []string{"", "held", "near", "queued", "busy", "gone", "buried", "kind", "upgrade"}
+
+// script runs a script of an attempt.
+func (p *scriptPlay) script(me, verb string, options []string) string {
+	p.Helper()
+	given := map[string]string{"ttl": "60000", "keep": "600000", "tomb": "0"}
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		given[name] = p.long(value)
+	}
+	family, keys := "mutex_", p.slotKeys("orders")[:5:5]
+	if strings.HasPrefix(me, "ns1:") {
+		family = "owned_"
+	} else if strings.HasPrefix(me, "np1:") {
+		family, keys = "owned_", p.slotKeys("orders")
+	}
+	var args []any
+	script := family + strings.TrimSuffix(verb, "s")
+	switch verb {
+	case "tries", "joins", "looks", "resumes":
+		script = family + "acquire"
+		mode := map[string]string{"tries": "try", "joins": "join", "looks": "look", "resumes": given["at"]}[verb]
+		if within, ok := given["within"]; ok {
+			mode += "," + within
+		}
+		args = []any{me, given["ttl"], mode, given["keep"]}
+		if given["keep"] == "none" {
+			args[3] = false
+		}
+		if family == "owned_" {
+			args = append(args, given["extends"])
+		}
+	case "leaves":
+		args = []any{me, given["tomb"], given["keep"], 0}
+		if _, ok := given["last"]; ok {
+			args[3] = 1
+		}
+		if p.family == "quorum" {
+			script, args, keys = "quorum_leave", []any{me, 0, ""}, []string{keys[0], keys[4]}
+		}
+	case "renews":
+		args = []any{me, given["ttl"]}
+		keys = keys[:1]
+		if _, ok := given["keeps"]; ok { // the counter
+			keys, args = p.scriptKeys("orders")[:2], append(args, given["keep"])
+		}
+	case "downgrades":
+		args, keys = []any{me}, keys[:4]
+	case "promotes":
+		script, args, keys = "lock_promote", []any{me, given["to"]}, []string{keys[0], keys[2], keys[3]}
+	case "forces":
+		script, args = "lock_force", []any{"string", me}
+		keys = []string{keys[0], keys[2], p.part("forced"), p.part("releases")}
+	case "inspected":
+		script, keys = "lock_inspect", append(keys[:4:4], p.part("size"))
+	default:
+		p.Fatalf("there is no step %s", verb)
+	}
+	args = argv(script, args...)
+	if given["news"] != "" { // of a record
+		if script == "mutex_leave" {
+			args = append(args, 0)
+		}
+		keys, args = append(keys, p.part("leader")), append(args, "noonlock:ch:NEWS")
+	}
+	answer := p.eval(script, keys, args)
+	for range p.times - 1 {
+		p.eval(script, keys, args)
+	}
+	answer = strings.TrimSuffix(strings.TrimPrefix(answer, "["), "]")
+	if code, rest, _ := strings.Cut(answer, " "); strings.HasSuffix(script, "_acquire") {
+		n := call(strconv.Atoi(code)).Must(p.env)
+		answer = acquireAnswers[n] + " " + rest
+	}
+	return p.short(answer)
+}
