@@ -67,129 +67,92 @@ func heldBy(attempt string, queue ...string) keyState {
 	return keyState{holder: attempt, queue: queue}
 }
 
-// mutexStates are the states in which an attempt of a mutex may find a name.
-func mutexStates() []keyState {
-	return combine(me, []keyState{{}, {holder: me}, {holder: "nl1:ALIVE.9/holder"}, {holder: stranger}, {other: "hash"}}, [][]string{
-		nil,
-		{me},
-		{living},
-		{living, me},
-		{me, living},
-		{passed, lapsed, me},
-		{passed, lapsed, nonsense},
-		{lapsed, unknown, living, me},
-		{me, passed, rival, living},
-		{lapsed, rival},
-	})
+// A twiceKind is how an attempt of one kind may find a name. A word of its locks is an attempt, and after a colon how
+// many seconds its entry lasts; a word of its queues is an attempt. The attempts are those of names, or constants of
+// this file. A bar ends a lock or a queue.
+type twiceKind struct {
+	mine          string
+	names         map[string]string
+	locks, queues string
 }
 
-// ownedStates are the states in which an attempt of owner `me` may find a name.
-func ownedStates(mine string) []keyState {
-	attempt := func(process, number, mode, owner string) string {
-		return "ns1:" + process + "." + number + "." + mode + "/" + owner + " id"
+// twiceKinds are the kinds. A Semaphore has two slots.
+func twiceKinds() map[string]twiceKind {
+	names := func(format string, attempts ...string) map[string]string {
+		all := map[string]string{}
+		for i := 0; i < len(attempts); i += 2 {
+			all[attempts[i]] = fmt.Sprintf(format, attempts[i+1])
+		}
+		return all
 	}
-	minute := time.Minute
-	entry := func(a string) ownedEntry { return entryOf(a, minute) }
-	sibling, other := attempt("ALIVE", "2", "w", "me"), attempt("ALIVE", "3", "w", "other")
-	reader, reads := attempt("ALIVE", "2", "r", "me"), attempt("ALIVE", "3", "r", "other")
-	gone := ownedEntry{"w", attempt("ALIVE", "9", "w", "gone"), -time.Second}
-	all := [][]ownedEntry{
-		nil,
-		{entry(mine)},
-		{entry(sibling)},
-		{entry(mine), entry(sibling)},
-		{entry(other)},
-		{{"w", mine, -time.Second}, entry(sibling)},
-		{{"w", mine, minute / 2}, {"w", sibling, time.Hour}},
-		{{"w", mine, time.Hour}, {"w", sibling, minute / 2}},
-		{entry(reader)},
-		{entry(sibling), entry(reader)},
-		{entry(reads)},
-		{entry(reader), entry(reads)},
-		{gone, entry(reads)},
-		{gone, entry(reader)},
-		{gone, entry(mine)},
-		{entry(other), entry(reads)},
+	owners := names("ns1:%s", "sibling", "ALIVE.2.w/me id", "other", "ALIVE.3.w/other id", "reader", "ALIVE.2.r/me id",
+		"reads", "ALIVE.3.r/other id", "gone", "ALIVE.9.w/gone id", "living", "ALIVE.4.w/living id",
+		"alive", "ALIVE.5.r/alive id", "dead", "DEAD.1.w/passed id", "late", "ALIVE.6.w/lapsed lapsed")
+	slots := names("np1:%s", "one", "ALIVE.2.p/- one", "two", "ALIVE.3.p/- two", "three", "ALIVE.9.p/- three",
+		"living", "ALIVE.4.p/- living", "alive", "ALIVE.5.p/- alive", "dead", "DEAD.1.p/- passed", "late", "ALIVE.6.p/- lapsed")
+	const locks = "stranger|hash||mine|sibling|mine sibling|other|mine:-1 sibling|mine:30 sibling:3600|mine:3600 sibling:30|" +
+		"reader|sibling reader|reads|reader reads|gone:-1 reads|gone:-1 reader|gone:-1 mine|other reads"
+	const queues = "|mine|living alive|living mine|mine living|dead late mine nonsense lapsed passed|late me|dead late living alive"
+	return map[string]twiceKind{
+		"mutex": {
+			me, map[string]string{"holder": "nl1:ALIVE.9/holder"}, "|mine|holder|stranger|hash",
+			"|mine|living|living mine|mine living|passed lapsed mine|passed lapsed nonsense|lapsed unknown living mine|" +
+				"mine passed rival living|lapsed rival",
+		},
+		"write": {"ns1:ALIVE.1.w/me id", owners, locks, queues + "|alive mine living"},
+		"read":  {"ns1:ALIVE.1.r/me id", owners, locks + "|mine reads|mine:3600 reads|mine:30 reads", queues + "|alive mine living"},
+		"slot": {
+			slotAttempt("ALIVE", "1", "id"), slots, "stranger|hash|rival||mine|one|one mine|one two|one:-1 two|one:-1 two three|" +
+				"mine:-1 one|one two three|one mine three|mine:30 one:3600|mine:3600 one:30", queues,
+		},
 	}
-	if strings.Contains(mine, ".r/") {
-		all = append(all, [][]ownedEntry{
-			{entry(mine), entry(reads)},
-			{{"r", mine, time.Hour}, entry(reads)},
-			{{"r", mine, minute / 2}, entry(reads)},
-		}...)
-	}
-	locks := []keyState{{holder: stranger}, {other: "hash"}}
-	for _, entries := range all {
-		locks = append(locks, keyState{entries: entries})
-	}
-	living, alive := attempt("ALIVE", "4", "w", "living"), attempt("ALIVE", "5", "r", "alive")
-	passedToo, late := attempt("DEAD", "1", "w", "passed"), "ns1:ALIVE.6.w/lapsed lapsed"
-	return combine(mine, locks, [][]string{
-		nil,
-		{mine},
-		{living, alive},
-		{living, mine},
-		{mine, living},
-		{passedToo, late, mine, nonsense, lapsed, passed},
-		{late, me},
-		{passedToo, late, living, alive},
-		{alive, mine, living},
-	})
 }
 
-// slotStates are the states in which an attempt may find the name of a Semaphore with two slots.
-func slotStates(mine string) []keyState {
-	entry := func(a string) ownedEntry { return entryOf(a, time.Minute) }
-	one, two, three := slotAttempt("ALIVE", "2", "one"), slotAttempt("ALIVE", "3", "two"), slotAttempt("ALIVE", "9", "three")
-	ended := func(a string) ownedEntry { return ownedEntry{"p", a, -time.Second} }
-	locks := []keyState{{holder: stranger}, {other: "hash"}, {entries: []ownedEntry{entry(rival)}}}
-	for _, entries := range [][]ownedEntry{
-		nil,
-		{entry(mine)},
-		{entry(one)},
-		{entry(one), entry(mine)},
-		{entry(one), entry(two)},
-		{ended(one), entry(two)},
-		{ended(one), entry(two), entry(three)},
-		{ended(mine), entry(one)},
-		{entry(one), entry(two), entry(three)},
-		{entry(one), entry(mine), entry(three)},
-		{{"p", mine, time.Minute / 2}, {"p", one, time.Hour}},
-		{{"p", mine, time.Hour}, {"p", one, time.Minute / 2}},
-	} {
-		locks = append(locks, keyState{entries: entries})
+// states returns all states of the lock and of its queue.
+func (c twiceKind) states() (all []keyState) {
+	attempts := map[string]string{
+		"me": me, "living": living, "passed": passed, "unknown": unknown, "lapsed": lapsed, "rival": rival, "nonsense": nonsense, "mine": c.mine,
 	}
-	living, alive := slotAttempt("ALIVE", "4", "living"), slotAttempt("ALIVE", "5", "alive")
-	passedToo, late := slotAttempt("DEAD", "1", "passed"), slotAttempt("ALIVE", "6", "lapsed")
-	return combine(mine, locks, [][]string{
-		nil,
-		{mine},
-		{living, alive},
-		{living, mine},
-		{mine, living},
-		{passedToo, late, mine, nonsense, lapsed, passed},
-		{late, me},
-		{passedToo, late, living, alive},
-	})
-}
-
-// combine returns all states of a lock and of its queue. A granted attempt leaves the queue in the same script.
-func combine(mine string, locks []keyState, queues [][]string) (all []keyState) {
-	for _, s := range locks {
-		holds := s.holder == mine || slices.ContainsFunc(s.entries, func(x ownedEntry) bool { return x.attempt == mine })
-		for _, s.queue = range queues {
-			if holds && slices.Contains(s.queue, mine) {
-				continue
-			}
-			for _, s.tomb = range []bool{false, true} {
-				all = append(all, s)
-			}
-			if s.tomb = false; s.entries == nil && s.other == "" && s.holder != stranger {
-				s.unused = true
-				all = append(all, s)
-				s.unused = false
+	maps.Copy(attempts, c.names)
+	for lock := range strings.SplitSeq(c.locks, "|") {
+		var s keyState
+		for word := range strings.FieldsSeq(lock) {
+			name, seconds, _ := strings.Cut(word, ":")
+			switch lasts, err := time.ParseDuration(seconds + "s"); {
+			case word == "hash":
+				s.other = word
+			case word == "stranger":
+				s.holder = stranger
+			case strings.HasPrefix(attempts[name], "nl1:"):
+				s.holder = attempts[name]
+			case err != nil:
+				s.entries = append(s.entries, entryOf(attempts[name], time.Minute))
+			default:
+				s.entries = append(s.entries, entryOf(attempts[name], lasts))
 			}
 		}
+		for queue := range strings.SplitSeq(c.queues, "|") {
+			s.queue = nil
+			for name := range strings.FieldsSeq(queue) {
+				s.queue = append(s.queue, attempts[name])
+			}
+			all = append(all, s.variants(c.mine)...)
+		}
+	}
+	return all
+}
+
+// variants returns the state, also with a tombstone and without a token that was given. A granted attempt leaves the
+// queue in the same script.
+func (s keyState) variants(mine string) (all []keyState) {
+	holds := s.holder == mine || slices.ContainsFunc(s.entries, func(x ownedEntry) bool { return x.attempt == mine })
+	if holds && slices.Contains(s.queue, mine) {
+		return nil
+	}
+	buried, unused := s, s
+	buried.tomb, unused.unused = true, true
+	if all = []keyState{s, buried}; s.entries == nil && s.other == "" && s.holder != stranger {
+		all = append(all, unused)
 	}
 	return all
 }
@@ -391,17 +354,9 @@ func (s snapshot) same(o snapshot) bool {
 // Every script of the locks runs twice in every state of a name. The second answer is equal to the first, and the
 // state stays. Each single run also keeps the guarantees that checkRun asserts.
 func TestScriptsTwiceInEveryState(t *testing.T) {
-	for kind, c := range map[string]struct {
-		mine   string
-		states []keyState
-	}{
-		"mutex": {me, mutexStates()},
-		"write": {"ns1:ALIVE.1.w/me id", ownedStates("ns1:ALIVE.1.w/me id")},
-		"read":  {"ns1:ALIVE.1.r/me id", ownedStates("ns1:ALIVE.1.r/me id")},
-		"slot":  {slotAttempt("ALIVE", "1", "id"), slotStates(slotAttempt("ALIVE", "1", "id"))},
-	} {
+	for kind, c := range twiceKinds() {
 		t.Run(kind, func(t *testing.T) {
-			onOneServer(t, func(e *env) { runTwice(e, c.mine, c.states) })
+			onOneServer(t, func(e *env) { runTwice(e, c.mine, c.states()) })
 		})
 	}
 }
