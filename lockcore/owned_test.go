@@ -16,55 +16,6 @@ func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.Lea
 	return call(c.ReentrantMutex(name, owner, cfg)).Must(e)
 }
 
-// A name is of the kind that holds it, or else of that of its first waiter: a Mutex, or the locks with owners, which
-// are one kind. The other kind is refused, and a waiter loses its turn to nobody.
-// Mutants: a waiter of the other kind is skipped; it is not notified.
-func TestFault32_KindsExcludeEachOther(t *testing.T) {
-	onBoth(t, func(e *env) {
-		of := func(owner string) map[string]locker {
-			c, cfg := e.Client(owner), ttl(10*time.Second)
-			rw := e.rw(c, "orders", owner, cfg)
-			return map[string]locker{"mutex": e.mutex(c, "orders", cfg), "reentrant": e.reentrant(c, "orders", owner, cfg), "write": rw, "read": reads{rw}}
-		}
-		holders, waiters := of("holder"), of("waiter")
-		for asked, m := range of("caller") {
-			for kind, holder := range holders {
-				ask := func(state string) {
-					e.Helper()
-					lease, err := m.TryLock(e.Context())
-					want := lockcore.ErrNotAcquired
-					if (asked == "mutex") != (kind == "mutex") {
-						want = lockcore.ErrWrongKind
-						if _, err := m.Lock(e.Context()); !errors.Is(err, want) {
-							e.Errorf("Lock of %s while %s %s: %v", asked, kind, state, err)
-						}
-					} else if lease != nil && asked == "read" && kind == "read" {
-						e.unlock(lease)
-						return
-					}
-					if !errors.Is(err, want) {
-						e.Errorf("TryLock of %s while %s %s: %v, want %v", asked, kind, state, err, want)
-					}
-				}
-				lease := e.try(holder)
-				ask("holds the name")
-				e.unlock(lease)
-				if kind == "read" {
-					holder = holders["write"]
-				}
-				e.try(holder)
-				waiter := e.queued(waiters[kind])
-				e.Raw.Del(e.Context(), e.key("orders", "lock")) // its holder is gone without a message
-				before := e.Clock()
-				ask("waits")
-				lease = waiter.granted()
-				e.within(before, time.Second)
-				e.unlock(lease)
-			}
-		}
-	})
-}
-
 // A waiter whose name is now used by another kind gets an error at its next look, because it could never acquire the
 // lock.
 func TestWaiterOfAnotherKindIsNotified(t *testing.T) {

@@ -367,3 +367,21 @@ func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 		}
 	}
 }
+
+// A name is of the kind that holds it, or else of that of its first waiter: a Mutex, the locks with owners, which are
+// one kind, or a Semaphore. Other kinds are refused, and a waiter loses its turn to nobody.
+func TestFault32_KindsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	kindOf := func(attempt string) string { return strings.NewReplacer("w", "r").Replace(attempt + "   ")[3:4] }
+	for _, held := range []string{"A.1", "A.1w/a", "A.1r/a", "A.1p/-"} {
+		for _, asked := range []string{"B.1", "B.1w/b", "B.1r/b", "B.1p/-"} {
+			if kindOf(held) == kindOf(asked) {
+				continue // busy, or held by both
+			}
+			playScripts(t, []scriptScene{{held + " and " + asked, "mutex once", strings.NewReplacer("HELD", held, "ASKED", asked).Replace(`
+				lock HELD; ASKED tries => kind; ASKED joins => kind; HELD renews => 1; messages =>
+				lock; queue HELD; ASKED tries => kind; messages => l:HELD; ASKED joins => kind; waiters => HELD
+				HELD looks; HELD renews => 1`)}})
+		}
+	}
+}
