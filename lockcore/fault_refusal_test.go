@@ -91,13 +91,15 @@ func refusesScripts(e *env, text, code string, lasting bool) {
 	e.leftOnlyTombstones("vacant")
 }
 
-// The server is out of memory. Acquires are refused and leave nothing half done. Renewals and releases work.
+// The server is out of memory. Acquires are refused and leave nothing half done. Renewals and releases work, also those
+// of an operator, without a remark.
 func TestFault31_OutOfMemory(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		m := e.mutex(a, "orders", ttl(3*time.Second))
 		lease := e.try(m)
 		waiter := e.queued(e.mutex(b, "orders", ttl(20*time.Second)))
+		e.try(e.mutex(a, "stuck", ttl(time.Minute)))
 		full := func(bytes string) { must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", bytes).Err()) }
 		full("1")
 		extend := map[bool]string{true: "pexpireat", false: "pexpire"}[e.owned()]
@@ -114,6 +116,7 @@ func TestFault31_OutOfMemory(t *testing.T) {
 		full("0")
 		e.leftOnlyTombstones("fresh")
 		full("1")
+		e.forced(1)(e.force(b, "stuck"))
 		// The release serves the queue although there is no memory, and waiters stay in
 		// the queue.
 		must(e, lease.Unlock(e.Context()))
@@ -194,7 +197,8 @@ func (e *env) leftOnlyTombstones(name string) {
 	}
 }
 
-// Keys of another type: each call and waiter gets ErrWrongKind, no lock is left, and the key is not changed.
+// Keys of another type: each call and waiter gets ErrWrongKind, no lock is left, and the key is not changed. Inspect
+// reports the holder, and a forced release works.
 func TestFault32_WrongType(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen", "size"} {
 		t.Run(part, func(t *testing.T) {
@@ -217,6 +221,9 @@ func TestFault32_WrongType(t *testing.T) {
 				lease := e.try(e.mutex(a, "held", ttl(3*time.Second)))
 				waiter := e.queued(e.mutex(b, "held", ttl(3*time.Second)))
 				spoil("held")
+				if seen := e.inspect(b, "held"); part != "lock" && (len(seen.Holders) != 1 || seen.Holders[0].Identity != "a") {
+					e.Errorf("Inspect: %+v", seen)
+				}
 				if part == "lock" {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 					mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld)
@@ -250,7 +257,10 @@ func TestFault32_WrongType(t *testing.T) {
 					e.Error("a refused acquire left something")
 				}
 				unchanged("asked")
-				call(e.force(a, "asked")).Must(e)
+				e.try(e.mutex(a, "stuck", ttl(time.Minute)))
+				spoil("stuck")
+				e.forced(1)(e.force(b, "stuck"))
+				equal(e, "the lock after its forced release", e.stored("stuck"), "")
 			})
 		})
 	}

@@ -1,14 +1,11 @@
 package lockcore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,50 +171,6 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A spoilt queue hides no holder, and a force-release works in spite of it.
-func TestInspectWithASpoiltQueue(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		c := e.Client("a")
-		for _, part := range []string{"queue", "seen"} {
-			lease := e.try(e.mutex(e.Client("b"), "orders", ttl(3*time.Second)))
-			p := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
-			must(e, e.Raw.Set(e.Context(), e.key("orders", part), "spoilt", 0).Err())
-			if seen := e.inspect(c, "orders"); len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
-				e.Errorf("%s spoilt: %+v", part, seen)
-			}
-			e.forced(1)(e.force(c, "orders"))
-			equal(e, part+" spoilt: the lock", e.stored("orders"), "")
-			must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())
-			p.cancel()
-			if lease, err := p.wait(); err == nil {
-				e.unlock(lease)
-			}
-			mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
-		}
-	})
-}
-
-// The first waiters in the queue are dead. A live waiter behind them is served after a grant that they do not confirm.
-// Caught mutant: only the first process is notified.
-func TestForceReleasePassesTheDead(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		cfg := ttl(10 * time.Minute) // looks are far away
-		e.try(e.mutex(a, "orders", cfg))
-		for i := range 5 {
-			id := e.deadAttempt(i)
-			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id}).Err())
-			must(e, e.Raw.HSet(e.Context(), e.key("orders", "seen"), id, e.Raw.Time(e.Context()).Val().Add(time.Hour).UnixMilli()).Err())
-		}
-		p := e.queued(e.mutex(b, "orders", cfg))
-		begin := e.Clock()
-		e.forced(1)(e.force(b, "orders"))
-		lease := p.granted()
-		e.within(begin, time.Second+20*time.Millisecond)
-		e.unlock(lease)
-	})
-}
-
 // While the counter of tokens is ahead of the clock, a token does not tell when the lock was granted. A lease that
 // was seen then is recognized by its token later.
 func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
@@ -304,7 +257,8 @@ func fill(e *env, n int) {
 	}
 }
 
-// Among many keys of other programs, each request looks at a limited number, and the search reports its progress.
+// Among many keys of other programs, each request looks at a limited number, and the search reports its progress. If
+// the connection breaks, another server may answer, which has the keys in another order: the search begins again.
 func TestLocksAmongManyKeys(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -337,51 +291,17 @@ func TestLocksAmongManyKeys(t *testing.T) {
 	if scans < n/1000 || scans > 2*n/1000+10 {
 		e.Errorf("%d requests for %d keys", scans, n)
 	}
-}
 
-// If the connection breaks during the search, another server may answer afterwards, which has the keys in another
-// order. The search begins again, and misses nothing.
-func TestLocksDuringAFailover(t *testing.T) {
-	t.Parallel()
-	e, promoted := realEnv(t), realEnv(t)
-	var want []string
-	for i := range 2000 {
-		want = append(want, fmt.Sprintf("orders-%04d", i))
-	}
-	for _, server := range []*env{e, promoted} {
-		fill(server, 18_000)
-		call(server.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-			for _, name := range want {
-				p.Set(e.Context(), e.key(name, "lock"), "sesame", time.Hour)
-			}
-			return nil
-		})).Must(e)
-	}
-	var failed atomic.Bool
-	f := lockcoretest.NewFaults()
-	t.Cleanup(f.Close)
-	opt := e.Direct()
-	opt.Dialer = f.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if failed.Load() {
-			addr = promoted.Real.Addr()
-		}
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	})
+	c, f := e.Linked("b")
 	scan := testenv.Command("scan")
-	scans := 0
-	cut := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool {
-		if !failed.Load() && scan(cmd) {
-			scans++
-			failed.Store(scans == 11)
-			return scans == 11
-		}
-		return false
+	begins := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Nanosecond, Match: func(cmd []string) bool {
+		at := slices.Index(cmd, "scan")
+		return at > 0 && cmd[at+1] == "0"
 	}})
-	names, err := lockcore.Locks(e.Context(), e.ClientWith(opt, lockcore.Config{}), nil)
-	if err != nil || !slices.Equal(names, want) {
-		e.Errorf("%d locks (%v), want %d", len(names), err, len(want))
-	}
+	cut := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: scan, Skip: 10, Count: 1})
+	e.lists(c, want...)
 	lockcoretest.MustFire(e, cut)
+	equal(e, "searches", begins.Fired(), 2)
 }
 
 // All primaries of a cluster are searched, several at a time. A Progress that panics does so on the goroutine of its

@@ -115,6 +115,8 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 			t.Errorf("refused: %s of %s", l.Object, l.Username)
 		}
 	}
+	must(e, e.Raw.Set(e.Context(), e.key("g", "lock"), living, time.Minute).Err())
+	e.forced(1)(e.force(as("mute", append(all, "-hset", "-lpush", "-ltrim")...), "g")) // without a remark
 	for _, right := range []string{"-publish", "-subscribe"} {
 		e.unlock(use("w"+right, as("slow"+right, append(slices.Clone(owned), right)...)))
 	}
