@@ -140,8 +140,8 @@ func inNetwork(t *testing.T, clock func() time.Duration, test func(t *testing.T,
 	})
 }
 
-// A lease that is not renewed ends at exactly t0 + Valid. Err, the lease's context and a
-// bound context all end at that instant.
+// A lease that is not renewed ends at exactly t0 + Valid, also after an answer to an older request. Err, the lease's
+// context and a bound context all end at that instant, and a late answer does not revive the lease.
 func TestLeaseEndsInTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		once := times
@@ -150,6 +150,7 @@ func TestLeaseEndsInTime(t *testing.T) {
 		t0 := c.Now()
 		time.Sleep(200 * time.Millisecond) // the time until the answer
 		l := begin(t, k, t0, &once, h)
+		l.Extend(t0 - 100*time.Millisecond)
 		bound, stop := l.Bind(t.Context())
 		defer stop()
 		time.Sleep(once.Valid - 200*time.Millisecond - time.Millisecond)
@@ -159,6 +160,7 @@ func TestLeaseEndsInTime(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
+		l.Extend(c.Now())
 		for _, ctx := range []context.Context{l.Context(), bound} {
 			select {
 			case <-ctx.Done():
@@ -231,26 +233,6 @@ func TestLeasesAreRenewed(t *testing.T) {
 		}
 		for _, l := range all {
 			l.End(errLost)
-		}
-	})
-}
-
-// An answer after the end does not revive the lease. An answer that is older than another
-// one does not shorten the lease.
-func TestLateAnswerDoesNotReviveALease(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
-		once := times
-		once.Renew = 0
-		t0 := c.Now()
-		l := begin(t, k, t0, &once, make(holder, 1))
-		time.Sleep(time.Second)
-		l.Extend(c.Now())
-		l.Extend(t0)
-		testenv.Equal(t, "the time that remains", l.Remaining(), once.Valid)
-		time.Sleep(once.Valid + time.Second)
-		l.Extend(c.Now())
-		if l.Err() == nil || l.Remaining() != 0 {
-			t.Errorf("%v, %v remain", l.Err(), l.Remaining())
 		}
 	})
 }
@@ -360,43 +342,24 @@ func gaining(gained *atomic.Int64) func() time.Duration {
 	return func() time.Duration { return time.Since(start()) + time.Duration(gained.Load()) }
 }
 
-// After a pause of the process no timer has fired yet, and the first call detects the end.
-func TestFault05_PauseIsDetectedAtFirstUse(t *testing.T) {
-	var paused atomic.Int64
-	inBubble(t, gaining(&paused), func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
-		for name, err := range map[string]func(l *lease.Lease) error{
-			"Err":     func(l *lease.Lease) error { return l.Err() },
-			"Context": func(l *lease.Lease) error { return l.Context().Err() },
-			"Bind": func(l *lease.Lease) error {
-				bound, stop := l.Bind(context.Background())
-				defer stop()
-				return bound.Err()
-			},
-			"Remaining": func(l *lease.Lease) error {
-				if l.Remaining() == 0 {
-					return errExpired
-				}
-				return nil
-			},
-		} {
-			l := begin(t, k, c.Now(), &times, make(holder, 1))
-			if err(l) != nil {
-				t.Errorf("%s before the pause: %v", name, err(l))
-			}
-			paused.Add(int64(times.Valid))
-			if err(l) == nil {
-				t.Errorf("%s does not detect the end after the pause", name)
-			}
-		}
-	})
-}
-
-// After a suspend, the first reading of the clock closes the channels of all contexts whose
-// leases are over, although no timer of theirs has fired yet.
+// After a pause of the process or a suspend, no timer has fired yet. The first reading of the clock, by a call or by a
+// renewal, closes the channels of all contexts whose leases are over. A call reports the end of its lease at once.
 func TestFault05_FirstReadingEndsAllContexts(t *testing.T) {
-	for name, read := range map[string]func(other *lease.Lease){
-		"by a renewal": func(*lease.Lease) { time.Sleep(times.Renew) },
-		"by a call":    func(other *lease.Lease) { _ = other.Err() },
+	for name, read := range map[string]func(l *lease.Lease) error{
+		"a renewal": func(l *lease.Lease) error { time.Sleep(times.Renew); return l.Cause() },
+		"Err":       func(l *lease.Lease) error { return l.Err() },
+		"Context":   func(l *lease.Lease) error { return l.Context().Err() },
+		"Bind": func(l *lease.Lease) error {
+			bound, stop := l.Bind(context.Background())
+			defer stop()
+			return bound.Err()
+		},
+		"Remaining": func(l *lease.Lease) error {
+			if l.Remaining() == 0 {
+				return errExpired
+			}
+			return nil
+		},
 	} {
 		var suspended atomic.Int64
 		inBubble(t, gaining(&suspended), func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
@@ -405,9 +368,12 @@ func TestFault05_FirstReadingEndsAllContexts(t *testing.T) {
 			once.Valid *= 2
 			renewed, fixed := begin(t, k, c.Now(), &times, make(holder, 1)), begin(t, k, c.Now(), &once, make(holder, 1))
 			ends := map[string]<-chan struct{}{"renewed": renewed.Context().Done(), "fixed": fixed.Context().Done()}
+			testenv.Must(t, read(renewed))
 			time.Sleep(100 * time.Millisecond)
 			suspended.Store(int64(10 * time.Second))
-			read(renewed)
+			if read(renewed) == nil {
+				t.Errorf("%s does not report the end", name)
+			}
 			synctest.Wait()
 			for kind, done := range ends {
 				select {

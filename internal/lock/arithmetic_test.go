@@ -1,9 +1,6 @@
 package lock
 
 import (
-	"io/fs"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,34 +51,6 @@ func TestTermsAreSafe(t *testing.T) {
 		}
 		if terms.times.Renew+terms.timeout()+terms.times.Retry >= terms.times.Valid {
 			t.Errorf("TTL %v: no time for a second renewal in %v", ttl, terms.times.Valid)
-		}
-	}
-}
-
-// A waiter looks at least twice before it loses its place in the queue.
-func TestWaitersLookBeforeTheyLapse(t *testing.T) {
-	t.Parallel()
-	part, err := fs.ReadFile(LuaFiles, "lua/part_place.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`math\.max\(tonumber\(ttl\), 1000\) \* ([\d.]+)`).FindSubmatch(part)
-	if m == nil {
-		t.Fatal("the lapse is not what it was: adapt this test")
-	}
-	factor, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, ttl := range []time.Duration{minTTL, time.Second, defaultTTL, maxTTL} {
-		terms, err := LeaseConfig{TTL: ttl}.terms()
-		if err != nil {
-			t.Fatal(err)
-		}
-		latest := terms.refresh() * 11 / 10 // with jitter
-		lapse := time.Duration(factor * float64(max(ttl, time.Second)))
-		if 2*latest+terms.timeout() > lapse {
-			t.Errorf("TTL %v: looks every %v, is forgotten after %v", ttl, latest, lapse)
 		}
 	}
 }
