@@ -20,7 +20,8 @@ var (
 )
 
 // Every row of docs/FAULTS.md has a test with its number, and every such test has a row.
-// testdata/faults.txt lists all these tests, so that none can be lost unnoticed.
+// testdata/faults.txt lists all these tests, so that none can be lost unnoticed. The tests in the table of common
+// mistakes in SAFETY.md exist, too.
 func TestFaultsAreTested(t *testing.T) {
 	t.Parallel()
 	text := testenv.Call(os.ReadFile("FAULTS.md")).Must(t)
@@ -40,11 +41,13 @@ func TestFaultsAreTested(t *testing.T) {
 		t.Fatalf("only %d faults were read from FAULTS.md", len(told))
 	}
 	tested, found := map[int]bool{}, map[string]bool{}
+	var sources strings.Builder
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		source, err := os.ReadFile(path)
+		sources.Write(source)
 		for _, m := range faultTest.FindAllStringSubmatch(string(source), -1) {
 			folder, _ := filepath.Rel("..", filepath.Dir(path))
 			found[filepath.ToSlash(folder)+" "+m[1]] = true
@@ -59,6 +62,12 @@ func TestFaultsAreTested(t *testing.T) {
 	for n := range 200 {
 		if told[n] != tested[n] {
 			t.Errorf("fault %d: in FAULTS.md %v, with a test %v", n, told[n], tested[n])
+		}
+	}
+	_, mistakes, _ := strings.Cut(string(testenv.Call(os.ReadFile("SAFETY.md")).Must(t)), "\n## Common mistakes\n")
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(mistakes, -1) {
+		if !strings.Contains(sources.String(), "\nfunc "+m[1]+"(t *testing.T)") {
+			t.Errorf("SAFETY.md: %s does not exist", m[1])
 		}
 	}
 	list := testenv.Call(os.ReadFile("testdata/faults.txt")).Must(t)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
@@ -69,6 +70,14 @@ func TestNewRefuses(t *testing.T) {
 		}
 		if strings.Count(err.Error(), "\n") > 0 || len(err.Error()) > 300 {
 			t.Errorf("not one sentence: %v", err)
+		}
+	}
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
+	for _, reg := range []prometheus.Registerer{taken, (*prometheus.Registry)(nil)} {
+		_, err := lockcore.New(good, lockcore.Config{Registerer: reg})
+		if err == nil || errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "Config.Registerer: ") {
+			t.Errorf("a registry that has another noonlock_leases_held, or none: %v", err)
 		}
 	}
 }
@@ -307,9 +316,6 @@ func TestFault47_Durations(t *testing.T) {
 
 func TestFault49_Nil(t *testing.T) {
 	inBubble(t, func(e *env) {
-		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, noonlock.ErrConfig) {
-			e.Errorf("New(nil): %v", err)
-		}
 		c := e.Client("a")
 		m := e.mutex(c, "orders", lockcore.LeaseConfig{})
 		refusal(e, c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, nil), "fn", "a function")

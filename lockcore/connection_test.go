@@ -4,16 +4,15 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,39 +25,28 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// A rotation is a provider of credentials that change.
+// A rotation is a provider of a password that changes.
 type rotation struct {
-	mu        sync.Mutex
-	now       auth.Credentials
-	listeners map[auth.CredentialsListener]bool
+	password  atomic.Value
+	listeners sync.Map
 }
+
+func (r *rotation) current() (user, password string) { return "app", r.password.Load().(string) }
 
 func (r *rotation) Subscribe(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.listeners[l] = true
-	return r.now, func() error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.listeners, l)
-		return nil
-	}, nil
+	r.listeners.Store(l, nil)
+	return auth.NewBasicCredentials(r.current()), func() error { r.listeners.Delete(l); return nil }, nil
 }
 
-func (r *rotation) current() (user, password string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now.BasicAuth()
-}
-
-func (r *rotation) rotate(now auth.Credentials) {
-	r.mu.Lock()
-	r.now = now
-	all := slices.Collect(maps.Keys(r.listeners))
-	r.mu.Unlock()
-	for _, l := range all {
-		l.OnNext(now)
-	}
+// rotate changes the password, and returns the number of listeners.
+func (r *rotation) rotate(password string) (listeners int) {
+	r.password.Store(password)
+	r.listeners.Range(func(l, _ any) bool {
+		listeners++
+		l.(auth.CredentialsListener).OnNext(auth.NewBasicCredentials(r.current()))
+		return true
+	})
+	return listeners
 }
 
 // The password changes thirty times. One provider announces the changes, another one has to be asked. Leases are
@@ -80,14 +68,16 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			t.Parallel()
 			e := realEnv(t)
 			e.admin(e.Real, "acl setuser app reset on ~noonlock:* resetchannels &noonlock:* +@all >p0")
-			r := &rotation{now: auth.NewBasicCredentials("app", "p0"), listeners: map[auth.CredentialsListener]bool{}}
-			opt := e.Direct()
+			r, opt := &rotation{}, e.Direct()
+			r.rotate("p0")
 			use(opt, r)
 			c := e.ClientWith(opt, lockcore.Config{})
 			lease := e.try(e.mutex(c, "held", ttl(30*time.Second)))
 			for i := range 30 {
 				e.admin(e.Real, fmt.Sprintf("acl setuser app >p%d", i+1))
-				r.rotate(auth.NewBasicCredentials("app", fmt.Sprintf("p%d", i+1)))
+				if n := r.rotate(fmt.Sprintf("p%d", i+1)); n > 2*most {
+					t.Errorf("%d listeners after %d rotations", n, i)
+				}
 				e.admin(e.Real, fmt.Sprintf("acl setuser app <p%d", i))
 				var wg sync.WaitGroup
 				for n := range 8 {
@@ -102,28 +92,18 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 				}
 			}
 			e.Until("no more connections than at first are left", func() bool { return e.connections("user=app") <= most })
-			r.mu.Lock()
-			if n := len(r.listeners); n > 2*most {
-				t.Errorf("%d listeners are left", n)
-			}
-			r.mu.Unlock()
 			must(t, context.Cause(lease.Context()))
 			e.unlock(lease)
 		})
 	}
 }
 
-// certificate returns a certificate that is valid for 127.0.0.1, localhost and redis.example only.
-func (e *env) certificate(until time.Duration) *servers.Certificate {
-	e.Helper()
-	return servers.SelfSignedUntil(e, until, "127.0.0.1", "localhost", "redis.example")
-}
-
-// tlsEnv starts a server that speaks TLS on its own port, and returns its address.
-func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, *servers.Certificate) {
+// tlsEnv starts a server that speaks TLS on its own port, and returns its address and a certificate that is valid for
+// 127.0.0.1 only.
+func tlsEnv(t *testing.T, conf string) (*env, string, *servers.Certificate) {
 	t.Helper()
-	c := (&env{Env: &testenv.Env{T: t}}).certificate(until)
-	e := realEnv(t, c.RedisConf(conf...)...)
+	c := servers.SelfSigned(t, "127.0.0.1")
+	e := realEnv(t, c.RedisConf(conf)...)
 	return e, e.Real.SecureAddr(), c
 }
 
@@ -131,43 +111,32 @@ func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, *s
 // nothing was sent, and the error names the reason.
 func TestFault61_NoConnectionEver(t *testing.T) {
 	t.Parallel()
-	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
-	_, expired, old := tlsEnv(t, -time.Hour, "tls-auth-clients no")
-	_, private, known := tlsEnv(t, time.Hour, "tls-auth-clients yes")
-	pool := func(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12} }
+	e, secure, ours := tlsEnv(t, "tls-auth-clients no")
+	_, private, known := tlsEnv(t, "tls-auth-clients yes")
 	for _, c := range []struct {
 		name, addr string
 		tls        *tls.Config
 		says       string
 	}{
-		{"an unknown authority", secure, pool(old.Pool), "certificate"},
+		{"an unknown authority", secure, &tls.Config{RootCAs: known.Pool, MinVersion: tls.VersionTLS12}, "certificate"},
 		{"another name", secure, &tls.Config{RootCAs: ours.Pool, ServerName: "other.example", MinVersion: tls.VersionTLS12}, "other.example"},
-		{"expired", expired, pool(old.Pool), "expired"},
-		{"no certificate of ours", private, pool(known.Pool), "certificate required"},
+		{"no certificate of ours", private, &tls.Config{RootCAs: known.Pool, MinVersion: tls.VersionTLS12}, "certificate required"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opt := testenv.Options(c.addr)
 			opt.TLSConfig = c.tls
-			never(t, e, opt, c.says)
+			m := e.mutex(e.ClientWith(opt, lockcore.Config{}), "orders", ttl(time.Hour))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			for name, acquire := range map[string]func(context.Context) (*lockcore.Lease, error){"TryLock": m.TryLock, "Lock": m.Lock} {
+				_, err := acquire(ctx)
+				if err == nil || !strings.Contains(err.Error(), c.says) || strings.Count(err.Error(), "\n") > 0 || lockcore.IsTemporary(err) {
+					t.Errorf("%s: %q, want one line that says %q and is not temporary", name, err, c.says)
+				}
+				mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+			}
 		})
-	}
-}
-
-// never asserts that TryLock and Lock fail in the right way if no connection can ever be made.
-func never(t *testing.T, e *env, opt *redis.Options, says string) {
-	t.Helper()
-	c := e.ClientWith(opt, lockcore.Config{})
-	m := call(c.Mutex("orders", ttl(time.Hour))).Must(e)
-	_, tried := m.TryLock(t.Context())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, locked := m.Lock(ctx)
-	for _, err := range []error{tried, locked} {
-		if err == nil || !strings.Contains(err.Error(), says) || strings.Count(err.Error(), "\n") > 0 || lockcore.IsTemporary(err) {
-			t.Errorf("the error is %q, want one line that says %q and is not temporary", err, says)
-		}
-		mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
 	}
 }
 

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -291,28 +289,5 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		held.Lift()
 		e.unlock(next.granted())
 		e.unlock(last.granted())
-	})
-}
-
-// Two Clients share the metrics of one registry. A Client whose metrics cannot be registered is refused.
-func TestMetricsAreShared(t *testing.T) {
-	inBubble(t, func(e *env) {
-		reg, other := prometheus.NewRegistry(), prometheus.NewRegistry()
-		for _, identity := range []string{"a", "b"} {
-			c := e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
-			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
-		}
-		equal(e, "acquisitions of two Clients",
-			metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"), 2)
-		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
-		rdb := e.Connect(e.Direct())
-		defer rdb.Close()
-		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, noonlock.ErrConfig) {
-			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
-		}
-		_, err := lockcore.New(rdb, lockcore.Config{Registerer: (*prometheus.Registry)(nil)})
-		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: noonlock: it is a nil *prometheus.Registry") {
-			e.Errorf("a nil registry: %v", err)
-		}
 	})
 }

@@ -25,11 +25,8 @@ type serverFault struct {
 // After a fault, a lease that the server still has stays valid, with the same token, and a lease that it has lost ends
 // at its next renewal; its Unlock then harms no successor. (Class D: two leases may be valid until then; their tokens
 // differ.) Tokens grow. Waiters keep their order, also before those that come later. If the queue is lost, too, the
-// first waiter that looks is first. No waiter waits forever.
+// first waiter that looks is first. No waiter waits forever. test/chaos restarts real servers, with and without data.
 func TestFault14_15_22_23_35_38_75_ClassD_LeaseAndQueue(t *testing.T) {
-	onServer := func(conf ...string) func(*testing.T, func(*env)) {
-		return func(t *testing.T, test func(e *env)) { onServerAllKinds(t, test, conf...) }
-	}
 	// allHaveLooked lets all waiters look. One that is not connected again would be passed over, as a frozen one is.
 	allHaveLooked := func(e *env) { e.Pass(3800 * time.Millisecond) }
 	evicts := func(part string) func(e *env) {
@@ -40,23 +37,14 @@ func TestFault14_15_22_23_35_38_75_ClassD_LeaseAndQueue(t *testing.T) {
 			}
 		}
 	}
-	restarts := func(e *env) {
-		e.Real.Kill()
-		e.Real.Restart(e)
-	}
 	for _, row := range []serverFault{
-		{name: "restart with data, bubble", on: inBubbleAllKinds, inject: func(e *env) {
+		{name: "restart with data", on: inBubbleAllKinds, inject: func(e *env) {
 			e.Bubble.Stop()
 			e.Pass(1200 * time.Millisecond)
 			must(e, e.Bubble.Start())
 			allHaveLooked(e)
 		}},
-		{name: "restart with data", on: onServer("appendonly yes", "appendfsync always"), inject: func(e *env) {
-			restarts(e)
-			allHaveLooked(e)
-		}},
-		{name: "restart without data, bubble", on: inBubbleAllKinds, inject: func(e *env) { e.LoseData() }, loses: "all"},
-		{name: "restart without data", on: onServer(), inject: restarts, loses: "all"},
+		{name: "restart without data", on: inBubbleAllKinds, inject: func(e *env) { e.LoseData() }, loses: "all"},
 		{name: "FLUSHALL", on: onAllKinds, inject: func(e *env) { must(e, e.Raw.FlushAll(e.Context()).Err()) }, loses: "all"},
 		{name: "the lock is evicted", on: onAllKinds, inject: evicts("lock"), loses: "the lease"},
 		{name: "the counter of tokens is evicted", on: onAllKinds, inject: evicts("fence")},

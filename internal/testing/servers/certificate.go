@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// A Certificate is a certificate and its key in PEM files, for servers and clients. By default, it expires after an
-// hour.
+// A Certificate is a certificate and its key in PEM files, for servers and clients. It expires after an hour.
 type Certificate struct {
 	Cert, Key string         // paths of the files
 	Pool      *x509.CertPool // contains the certificate only
@@ -30,13 +29,7 @@ type Certificate struct {
 // SelfSigned returns a certificate that is its own authority, and may sign others.
 func SelfSigned(t testing.TB, hosts ...string) *Certificate {
 	t.Helper()
-	return SelfSignedUntil(t, time.Hour, hosts...)
-}
-
-// SelfSignedUntil is SelfSigned for a certificate with another end.
-func SelfSignedUntil(t testing.TB, until time.Duration, hosts ...string) *Certificate {
-	t.Helper()
-	return issue(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(until)}, hosts)
+	return issue(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}, hosts)
 }
 
 // Sign returns a certificate for hosts, by default for 127.0.0.1 and localhost.
