@@ -32,11 +32,7 @@ func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 		"three of five": {former: []int{0, 1, 2, 3, 4}, next: []int{0, 1, 5, 6, 7}, tooMany: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on, n := onServers, 5
-			if len(c.next) == 5 {
-				on, n = inServersBubble, 8
-			}
-			on(t, n, func(e *quorumEnv) {
+			inServersBubble(t, 8, func(e *quorumEnv) {
 				former := e.clientOfSome(1, c.former)
 				held := e.lock(e.mutex(former, "orders"))
 				// follows says that a lease begins after another one has ended.
@@ -101,7 +97,7 @@ func TestFault136_InspectOfOtherServers(t *testing.T) {
 			call(e.clientOfSome(1, of).Inspect(e.Context(), "orders")).Must(e)
 			time.Sleep(time.Second)
 			for _, i := range []int{0, 1, 2, 3} {
-				if keys := e.bubbles[i].Server().Keys(); slices.Contains(of, i) && e.list(i) == "" && len(keys) > 0 {
+				if keys := e.servers[i].Server().Keys(); slices.Contains(of, i) && e.list(i) == "" && len(keys) > 0 {
 					e.Errorf("server %d has the keys %q", i, keys)
 				}
 			}
@@ -116,7 +112,7 @@ func TestFault136_InspectOfOtherServers(t *testing.T) {
 // The first requests of a Client need a majority only. Another server hangs.
 func TestQuorumFirstLockBesideAServerThatHangs(t *testing.T) {
 	inQuorumBubble(t, 3, func(e *quorumEnv) {
-		e.bubbles[1].Hang()
+		e.servers[1].Hang()
 		c := e.client("fresh")
 		m := call(c.Mutex("orders", lockcore.LeaseConfig{TTL: 300 * time.Millisecond})).Must(e)
 		began := time.Now()
@@ -125,7 +121,7 @@ func TestQuorumFirstLockBesideAServerThatHangs(t *testing.T) {
 			e.Errorf("it took %v", took)
 		}
 		e.unlock(l)
-		e.bubbles[1].Unhang()
+		e.servers[1].Unhang()
 	})
 }
 
@@ -147,7 +143,7 @@ func TestFault118_OtherListsAtTheFirstStart(t *testing.T) {
 		for n := range testenv.Size(12, 100) {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				inServersBubble(t, 7, func(e *quorumEnv) {
-					for i, s := range e.bubbles {
+					for i, s := range e.servers {
 						if !slices.Contains(slices.Concat(sides[0], sides[1]), i) {
 							continue
 						}
@@ -236,7 +232,7 @@ func TestQuorumReturnEndsNoLease(t *testing.T) {
 		}
 		a, b := short(e.client("a")), short(e.client("b"))
 		for i := range 3 {
-			e.crash(i)
+			e.servers[i].Stop()
 			e.restart(i)
 			time.Sleep(2*e.maxTTL + time.Second)
 			must(e, context.Cause(a.Context()))

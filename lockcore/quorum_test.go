@@ -15,22 +15,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A quorumEnv has several servers, in a bubble or real.
+// A quorumEnv has several servers in a bubble. Those of test/chaos and test/operations are real.
 type quorumEnv struct {
 	*env
-	bubbles []*lockcoretest.Redis
-	real    []*servers.RedisServer
+	servers []*lockcoretest.Redis
 	maxTTL  time.Duration
 }
 
-// inQuorumBubble runs a test with n servers in a bubble, which grant locks.
+// inQuorumBubble runs a test with n servers, which grant locks.
 func inQuorumBubble(t *testing.T, n int, test func(e *quorumEnv)) {
 	t.Helper()
 	inServersBubble(t, n, func(e *quorumEnv) {
@@ -39,36 +37,14 @@ func inQuorumBubble(t *testing.T, n int, test func(e *quorumEnv)) {
 	})
 }
 
-// onQuorum runs a test with n servers in a bubble, and with n real ones, which grant locks.
-func onQuorum(t *testing.T, n int, test func(e *quorumEnv)) {
-	t.Helper()
-	onServers(t, n, func(e *quorumEnv) {
-		e.form()
-		test(e)
-	})
-}
-
+// inServersBubble is inQuorumBubble with empty servers.
 func inServersBubble(t *testing.T, n int, test func(e *quorumEnv)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &quorumEnv{env: &env{Env: &testenv.Env{T: t}}, maxTTL: 3 * time.Second}
 		for range n {
-			e.bubbles = append(e.bubbles, lockcoretest.NewRedis(t))
-		}
-		test(e)
-	})
-}
-
-// onServers is onQuorum with empty servers.
-func onServers(t *testing.T, n int, test func(e *quorumEnv)) {
-	t.Helper()
-	t.Run("bubble", func(t *testing.T) { inServersBubble(t, n, test) })
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		e := &quorumEnv{env: &env{Env: &testenv.Env{T: t}}, maxTTL: time.Second}
-		for range n {
-			e.real = append(e.real, servers.Redis(t))
+			e.servers = append(e.servers, lockcoretest.NewRedis(t))
 		}
 		test(e)
 	})
@@ -83,11 +59,8 @@ func (e *quorumEnv) form() {
 }
 
 func (e *quorumEnv) options() (all []*redis.Options) {
-	for _, r := range e.bubbles {
+	for _, r := range e.servers {
 		all = append(all, r.Options())
-	}
-	for _, r := range e.real {
-		all = append(all, testenv.Options(r.Addr()))
 	}
 	return all
 }
@@ -127,72 +100,41 @@ func (e *quorumEnv) mutex(c *lockcore.Client, name string) *lockcore.Mutex {
 }
 
 // raw returns a client of one server.
-func (e *quorumEnv) raw(i int) *redis.Client {
-	rdb := redis.NewClient(e.options()[i])
-	e.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-func (e *quorumEnv) crash(i int) {
-	if e.bubbles != nil {
-		e.bubbles[i].Stop()
-	} else {
-		e.real[i].Kill()
-	}
-}
+func (e *quorumEnv) raw(i int) *redis.Client { return e.servers[i].Client() }
 
 func (e *quorumEnv) restart(i int) {
-	if e.bubbles != nil {
-		e.bubbles[i].Server().FlushAll()
-		must(e, e.bubbles[i].Start())
-	} else {
-		e.real[i].Restart(e.T)
-	}
+	e.servers[i].Server().FlushAll()
+	must(e, e.servers[i].Start())
 }
 
 // A lock of a quorum excludes others, has growing tokens, and is free after its release. The loss of a minority
 // changes nothing. A majority that is down grants nothing, and nothing is left on the others.
 func TestFault12_QuorumLocks(t *testing.T) {
-	onQuorum(t, 5, func(e *quorumEnv) {
+	inQuorumBubble(t, 5, func(e *quorumEnv) {
 		a, b := e.mutex(e.client("a"), "orders"), e.mutex(e.client("b"), "orders")
 		first := call(a.TryLock(e.Context())).Must(e)
-		_, err := b.TryLock(e.Context())
-		var held *lockcore.HeldError
-		if !errors.As(err, &held) || held.Holder != "a" || held.TTL <= 0 || held.TTL > e.maxTTL {
-			e.Fatalf("%v, want a HeldError that names a", err)
+		if held := e.refused(b); held.Holder != "a" || held.TTL <= 0 || held.TTL > e.maxTTL {
+			e.Errorf("%+v, want one that names a", held)
 		}
-		e.crash(1)
-		e.crash(4)
-		must(e, first.Context().Err())
-		call(b.TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired)
-		got := make(chan *lockcore.Lease)
-		go func() {
-			l, err := b.Lock(e.Context())
-			if err != nil {
-				e.Error(err)
-			}
-			got <- l
-		}()
+		e.servers[1].Stop()
+		e.servers[4].Stop()
 		time.Sleep(e.maxTTL + 100*time.Millisecond)
+		call(b.TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired)
 		if first.Remaining() == 0 {
 			e.Fatal("a majority did not renew the lease")
 		}
 		e.unlock(first)
-		second := <-got
+		second := e.lock(b)
 		tokensGrow(e, first, second)
 		e.unlock(second)
 
-		e.crash(0)
-		_, err = a.TryLock(e.Context())
+		e.servers[0].Stop()
+		_, err := a.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNoQuorum)
 		equal(e, "it is temporary", lockcore.IsTemporary(err), true)
+		time.Sleep(e.maxTTL / 2)
 		for _, i := range []int{2, 3} {
-			rdb, began := e.raw(i), time.Now()
-			for rdb.Exists(e.Context(), "noonlock:{orders}:lock").Val() > 0 {
-				if time.Sleep(time.Millisecond); time.Since(began) > e.maxTTL/2 {
-					e.Fatal("the lock was not undone")
-				}
-			}
+			equal(e, "locks that were not undone", e.raw(i).Exists(e.Context(), "noonlock:{orders}:lock").Val(), 0)
 		}
 	})
 }
@@ -287,7 +229,7 @@ func TestQuorumOfOneServerTwice(t *testing.T) {
 
 // The lock or the state of two of three servers has another type.
 func TestFault32_WrongTypeOnAQuorum(t *testing.T) {
-	onQuorum(t, 3, func(e *quorumEnv) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
 		m := e.mutex(e.client("a"), "orders")
 		for _, key := range []string{"noonlock:{orders}:lock", quorumMarkerKey} {
 			for i := range 2 {
@@ -320,7 +262,7 @@ func TestFault35_ClockSteppedOnABareMajority(t *testing.T) {
 		time.Sleep(time.Second)
 		step := func(by time.Duration, want int) {
 			e.Helper()
-			e.bubbles[1].StepClock(by)
+			e.servers[1].StepClock(by)
 			e.unlock(e.lock(orders))
 			synctest.Wait() // another goroutine writes the log
 			log.Lines(e, want, "the clock of a server of the quorum was stepped")
@@ -369,8 +311,8 @@ func TestQuorumServersAreShown(t *testing.T) {
 			}
 		}
 
-		e.crash(0)
-		e.crash(1)
+		e.servers[0].Stop()
+		e.servers[1].Stop()
 		e.restart(1)
 		// Renewals notice it, and the server is let in. Each of its old connections may
 		// cost one of them an EOF first.
@@ -403,9 +345,9 @@ func TestQuorumServersAreShown(t *testing.T) {
 		for i, says := range []string{"does not answer", "is a member of the quorum"} {
 			log.Lines(e, 1, says, options[i].Addr)
 		}
-		e.crash(2)
+		e.servers[2].Stop()
 		inspect(lockcore.LockFree, 0)
-		e.crash(3)
+		e.servers[3].Stop()
 		seen, err := c.Inspect(e.Context(), "orders")
 		mustIs(e, err, lockcore.ErrNoQuorum)
 		if len(seen.Servers) != 5 || seen.Servers[2].Err == nil || seen.Servers[1].Err != nil {
