@@ -474,7 +474,7 @@ func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
 func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		script, _ := echoes(t)["script"](1)
-		e.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		e.answers(func(c *server.Peer, cmd string, _ ...string) bool {
 			if cmd != "WAIT" {
 				return false
 			}
@@ -512,7 +512,7 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 		t.Run(row.hello+row.auth, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *env) {
 				var logins atomic.Int64
-				e.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+				e.answers(func(c *server.Peer, cmd string, _ ...string) bool {
 					switch {
 					case cmd == "AUTH" && row.auth != "":
 						logins.Add(1)
@@ -543,7 +543,7 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 				if _, open, dials := e.counts(); (open > 0) != (row.says == "") || row.auth == wrong && logins.Load() != dials {
 					t.Errorf("%d connections are left; %d logins with %d dials", open, logins.Load(), dials)
 				}
-				e.redis.Server().Server().SetPreHook(nil)
+				e.answers(nil)
 				testenv.Must(t, ping(t, e, time.Second))
 			})
 		})

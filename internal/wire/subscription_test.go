@@ -197,7 +197,7 @@ func TestReplacedConnectionIsATest(t *testing.T) {
 		s.Start(t.Context())
 		state(t, s, true)
 		var tests atomic.Int64
-		e.redis.Server().Server().SetPreHook(func(_ *server.Peer, _ string, args ...string) bool {
+		e.answers(func(_ *server.Peer, _ string, args ...string) bool {
 			if slices.Contains(args, "publish") {
 				tests.Add(1)
 			}
