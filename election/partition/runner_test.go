@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -25,10 +26,27 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
+func TestMain(m *testing.M) {
+	os.Exit(testenv.Run(m, partition.ScriptFiles, partition.UseScripts))
+}
+
+// Short names for all tests.
+var (
+	must   = testenv.Must
+	mustIs = testenv.MustIs
+)
+
+const (
+	setName       = "shards"
+	leaseDuration = 1500 * time.Millisecond // short because of the real server
+)
+
+func key(part string) string { return "noonlock:{election/" + setName + "}:" + part }
+
 // A board is what the replicas of a set of partitions do in a test: at most one of them works on a partition at a
 // time, and its tokens grow.
 type board struct {
-	e     *env
+	e     *testenv.Env
 	n     int
 	lease time.Duration
 
@@ -44,7 +62,7 @@ type board struct {
 	reader func() *partition.Set
 }
 
-func (e *env) board(n int) *board {
+func newBoard(e *testenv.Env, n int) *board {
 	lease := leaseDuration
 	if e.Bubble == nil {
 		lease = 10 * time.Second // a slow machine must not lose a lease
@@ -114,8 +132,8 @@ func (b *board) on(c *lockcore.Client, who string) *sharer {
 	return &sharer{ps, who, wait, stop}
 }
 
-// shares returns how many partitions each replica works on.
-func (b *board) shares() string {
+// counts returns how many partitions each replica works on.
+func (b *board) counts() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	counts := map[string]int{}
@@ -124,6 +142,12 @@ func (b *board) shares() string {
 			counts[who]++
 		}
 	}
+	return counts
+}
+
+// shares returns counts as text.
+func (b *board) shares() string {
+	counts := b.counts()
 	var all []string
 	for _, who := range slices.Sorted(maps.Keys(counts)) {
 		all = append(all, fmt.Sprint(who, ":", counts[who]))
@@ -151,8 +175,8 @@ func (b *board) settles(want ...string) int {
 
 // Replicas that come and go share the partitions, and a restart moves no more than it must.
 func TestPartitionsAreShared(t *testing.T) {
-	onBoth(t, func(e *env) {
-		b := e.board(10)
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		b := newBoard(e, 10)
 		a := b.sharer("a")
 		b.settles("a:10")
 		b.sharer("b")
@@ -178,11 +202,11 @@ func TestFault133_AReplicaOfPartitionsIsGone(t *testing.T) {
 	for _, frozen := range []bool{true, false} {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(e *env) {
+			testenv.InBubble(t, func(e *testenv.Env) {
 				opt, f := e.Link()
 				clock := testenv.NewClock()
 				c := e.ClientOn(clock.Now, opt, lockcore.Config{Identity: "a"})
-				b := e.board(9)
+				b := newBoard(e, 9)
 				a := b.on(c, "a")
 				b.settles("a:9")
 				b.sharer("b")
@@ -211,9 +235,9 @@ func TestFault133_AReplicaOfPartitionsIsGone(t *testing.T) {
 // its lease was lost.
 func TestFault133_WorkOfAPartitionHangs(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(e *env) {
+	testenv.InBubble(t, func(e *testenv.Env) {
 		c, f := e.Linked("a")
-		b := e.board(6)
+		b := newBoard(e, 6)
 		hangs := make(chan struct{})
 		b.hangs[3] = hangs
 		a := b.on(c, "a")
@@ -247,7 +271,7 @@ func TestPartitionWorkPanics(t *testing.T) {
 	for _, value := range []any{errBroken, nil} {
 		t.Run(fmt.Sprint(value), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(e *env) {
+			testenv.InBubble(t, func(e *testenv.Env) {
 				lead := func(ctx context.Context, index int) {
 					if index == 1 && value == nil {
 						<-time.After(time.Second)
@@ -267,7 +291,7 @@ func TestPartitionWorkPanics(t *testing.T) {
 				if panics, ok := got.(*noonlock.PanicError); value != nil && (!ok || !errors.Is(panics, errBroken)) || value == nil && got != nil {
 					e.Errorf("Run's caller got %v", got)
 				}
-				b := e.board(3)
+				b := newBoard(e, 3)
 				b.sharer("b")
 				b.settles("b:3")
 			})
@@ -278,8 +302,8 @@ func TestPartitionWorkPanics(t *testing.T) {
 // A user may not publish, so that no message arrives: renewals tell what is to be done.
 func TestFault134_NoMessageAboutPartitions(t *testing.T) {
 	t.Parallel()
-	e := onServer(t)
-	b := e.board(4)
+	e := testenv.OnServer(t)
+	b := newBoard(e, 4)
 	silent := func(who string) *sharer {
 		opt := e.As(who, append(testenv.Rights(t, lock.NeedsOf(partition.Set{}), false), "-publish")...)
 		return b.on(e.ClientWith(opt, lockcore.Config{Identity: who}), who)
@@ -295,8 +319,8 @@ func TestFault134_NoMessageAboutPartitions(t *testing.T) {
 // The keys are lost: the replicas notice it, and share the partitions again, with greater tokens. The server's
 // clock decides these, so that they grow.
 func TestFault134_ClassD_TheKeysOfPartitionsAreLost(t *testing.T) {
-	onBoth(t, func(e *env) {
-		b := e.board(6)
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		b := newBoard(e, 6)
 		b.loose = true
 		b.sharer("a")
 		b.sharer("b")
@@ -362,9 +386,9 @@ func TestFault134_140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Size(20, 400)) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			inBubble(t, func(e *env) {
+			testenv.InBubble(t, func(e *testenv.Env) {
 				random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not a secret
-				b := e.board(1 + random.IntN(14))
+				b := newBoard(e, 1+random.IntN(14))
 				var live []*sharer
 				var gone []string
 				var nets []*lockcoretest.Faults
@@ -418,15 +442,9 @@ func TestFault134_140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 				}
 				e.Until("all have an equal share", func() bool {
 					least, most := b.n/len(live), (b.n+len(live)-1)/len(live)
-					counts := map[string]int{}
-					sum := 0
-					b.mu.Lock()
-					defer b.mu.Unlock()
-					for _, at := range b.at {
-						for who := range at {
-							counts[who]++
-							sum++
-						}
+					counts, sum := b.counts(), 0
+					for _, n := range counts {
+						sum += n
 					}
 					return sum == b.n && !slices.ContainsFunc(live, func(s *sharer) bool { return counts[s.who] < least || counts[s.who] > most })
 				})
@@ -438,8 +456,8 @@ func TestFault134_140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 // A member has left before a failover to a replica that had it lead: the others stop what they got from it, and get it
 // again when its lease has ended. With LockDelay, two never lead a partition.
 func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
-	onBoth(t, func(e *env) {
-		b := e.board(12)
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		b := newBoard(e, 12)
 		a := b.sharer("a")
 		b.sharer("b")
 		b.sharer("c")
@@ -455,8 +473,8 @@ func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
 	})
 	t.Run("with LockDelay", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(e *env) {
-			b := e.board(12)
+		testenv.InBubble(t, func(e *testenv.Env) {
+			b := newBoard(e, 12)
 			delayed := func(who string) *sharer {
 				return b.on(e.ClientWith(e.Direct(), lockcore.Config{Identity: who, LockDelay: leaseDuration}), who)
 			}
@@ -481,8 +499,8 @@ func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
 // partition again: that work waits.
 func TestFault140_WorkOfALostPartitionHangs(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(e *env) {
-		b := e.board(2)
+	testenv.InBubble(t, func(e *testenv.Env) {
+		b := newBoard(e, 2)
 		hangs := make(chan struct{})
 		b.hangs[1] = hangs
 		a := b.sharer("a")
@@ -509,8 +527,8 @@ func TestFault140_WorkOfALostPartitionHangs(t *testing.T) {
 // Another number of partitions is refused while replicas share them, and the error names both.
 func TestFault134_AnotherNumberOfPartitions(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(e *env) {
-		b, other := e.board(6), e.board(7)
+	testenv.InBubble(t, func(e *testenv.Env) {
+		b, other := newBoard(e, 6), newBoard(e, 7)
 		a := b.sharer("a")
 		b.settles("a:6")
 		err := other.sharer("b").wait()
@@ -527,7 +545,7 @@ func TestFault134_AnotherNumberOfPartitions(t *testing.T) {
 // What NewRunner, NewSet and Sets refuse, before anything is sent.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(e *env) {
+	testenv.InBubble(t, func(e *testenv.Env) {
 		c, lead := e.Client("a"), func(context.Context, int) {}
 		servers := []redis.UniversalClient{e.Raw, e.Raw, e.Raw}
 		several := testenv.Call(lockcore.NewQuorum(servers, lockcore.QuorumConfig{})).Must(e)
@@ -565,8 +583,8 @@ func TestRefusals(t *testing.T) {
 // While the server is out of memory, replicas keep what they lead.
 func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 	t.Parallel()
-	e := onServer(t)
-	b := e.board(4)
+	e := testenv.OnServer(t)
+	b := newBoard(e, 4)
 	b.lease = 4 * leaseDuration // without memory, nobody joins
 	b.sharer("a")
 	b.sharer("b")
@@ -582,12 +600,12 @@ func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 // ready when it starts. Its error names the right, and so does doctor.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	e := onServer(t)
+	e := testenv.OnServer(t)
 	rights := testenv.Rights(t, lock.NeedsOf(partition.Set{}), false)
 	as := func(who string, also ...string) *lockcore.Client {
 		return e.ClientWith(e.As(who, slices.Concat(rights, also)...), lockcore.Config{Identity: who})
 	}
-	b := e.board(4)
+	b := newBoard(e, 4)
 	a := b.on(as("a"), "a")
 	b.settles("a:4")
 	must(e, doctor.CheckRights(e.Context(), as("doctor"), setName, doctor.UsePartitions))
