@@ -65,25 +65,27 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// A panic or Goexit in a callback ends the leadership, and reaches Run's caller. The
+// A panic or Goexit in a callback or in Healthy ends the leadership, and reaches Run's caller. The
 // successor does not wait for the lease to expire.
 //
 // Caught mutants: release not deferred; OnNewLeader's panic not passed on.
-func TestFault53_PanicAndGoexit(t *testing.T) {
+func TestFault53_135_PanicAndGoexit(t *testing.T) {
 	onBoth(t, func(e *env) {
 		boom := errors.New("boom")
 		panics := func() { panic(boom) }
 		for _, test := range []struct {
-			name                        string
-			started, stopped, newLeader func()
-			goexit                      bool
+			name                                 string
+			started, stopped, newLeader, healthy func()
+			goexit                               bool
 		}{
-			{"panic in OnStartedLeading", panics, nil, nil, false},
-			{"Goexit in OnStartedLeading", runtime.Goexit, nil, nil, true},
-			{"panic in OnStoppedLeading", nil, panics, nil, false},
-			{"Goexit in OnStoppedLeading", nil, runtime.Goexit, nil, true},
-			{"panic in OnNewLeader", nil, nil, panics, false},
-			{"Goexit in OnNewLeader", nil, nil, runtime.Goexit, true},
+			{"panic in OnStartedLeading", panics, nil, nil, nil, false},
+			{"Goexit in OnStartedLeading", runtime.Goexit, nil, nil, nil, true},
+			{"panic in OnStoppedLeading", nil, panics, nil, nil, false},
+			{"Goexit in OnStoppedLeading", nil, runtime.Goexit, nil, nil, true},
+			{"panic in OnNewLeader", nil, nil, panics, nil, false},
+			{"Goexit in OnNewLeader", nil, nil, runtime.Goexit, nil, true},
+			{"panic in Healthy", nil, nil, nil, panics, false},
+			{"Goexit in Healthy", nil, nil, nil, runtime.Goexit, true},
 		} {
 			do := func(f func()) {
 				if f != nil {
@@ -102,7 +104,14 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			must(e, err)
 			cfg := e.quick()
 			cfg.LeaseDuration = time.Hour // too long to wait for its end
-			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+			var le *election.LeaderElector
+			cfg.Healthy = func(context.Context) error {
+				if le.IsLeader() {
+					do(test.healthy)
+				}
+				return nil
+			}
+			le, err = election.NewLeaderElector(c, electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					hits++
 					work <- ctx
@@ -136,7 +145,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				t.Errorf("%s: Run ended with %+v", test.name, got)
 			}
 			var wrapped *noonlock.PanicError
-			if test.newLeader != nil && !test.goexit && (!errors.As(err, &wrapped) || !strings.Contains(wrapped.Error(), "callback_test.go")) {
+			if (test.newLeader != nil || test.healthy != nil) && !test.goexit && (!errors.As(err, &wrapped) || !strings.Contains(wrapped.Error(), "callback_test.go")) {
 				t.Errorf("%s: no stack of the callback: %v", test.name, err)
 			}
 			if hits != 1 && test.newLeader == nil || stops != hits || le.IsLeader() { // it may be notified before it begins

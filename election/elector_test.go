@@ -15,42 +15,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// client-go: a candidate acquires a free lock. The record names it, and then says that nobody leads.
-func TestAcquire(t *testing.T) {
-	onBoth(t, func(e *env) {
-		cfg := e.quick()
-		cfg.Metadata = map[string]string{"addr": "10.0.0.7:80"}
-		a := e.replica(e.Client("a"), cfg)
-		if a.le.IsLeader() || a.le.Leader() != "" {
-			t.Error("it leads before it runs")
-		}
-		record := func() election.LeaderRecord {
-			return testenv.Call(a.le.Election().Record(e.Context())).Must(e)
-		}
-		term := a.run().recorded(1)
-		if !a.le.IsLeader() || term == 0 {
-			t.Errorf("leader %v, token %d", a.le.IsLeader(), term)
-		}
-		e.Until("it is notified of its own leadership", func() bool { return a.leaderNames() == "a" && a.le.Leader() == "a" })
-		r := record()
-		if r.Holder != "a" || r.Token != term || r.Acquired.IsZero() || r.Renewed.Before(r.Acquired) || r.Left <= 0 || r.Left > cfg.LeaseDuration ||
-			r.Lease != cfg.LeaseDuration || r.Metadata["addr"] != "10.0.0.7:80" || !r.Released.IsZero() {
-			t.Errorf("the record reads %+v", r)
-		}
-		a.stop()
-		if r := record(); r.Holder != "" || r.Released.Before(r.Acquired) || r.Token != term || a.le.Leader() == "a" {
-			t.Errorf("afterwards the record reads %+v, and the leader is %q", r, a.le.Leader())
-		}
-		if e.Exists(key("lock")) || e.Exists(key("queue")) {
-			t.Error("a lock or a queue was left")
-		}
-		again := e.replica(e.Client("a"), e.quick()).run().recorded(1)
-		if r := record(); again <= term || r.Holder != "a" || !r.Released.IsZero() {
-			t.Errorf("token %d after %d, and the record reads %+v", again, term, r)
-		}
-	})
-}
-
 // Each rule of client-go's validation, and each of ours, with an error that names the
 // field, the value and the rule; and the allowed values up to the bound.
 func TestValidation(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -131,30 +130,6 @@ func TestFault135_AHealthCheckThatAlternates(t *testing.T) {
 		if _, n := a.term(); n < 10 || n > 45 {
 			t.Errorf("it has led %d times in a minute", n)
 		}
-	})
-}
-
-// A panic of the check ends leadership as that of a callback, and reaches Run's caller.
-func TestFault135_TheHealthCheckPanics(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		var now atomic.Pointer[sickness]
-		a, b := e.replica(e.Client("a"), checked(quick(), &now)), e.replica(e.Client("b"), quick())
-		value := make(chan any, 1)
-		go func() {
-			defer func() { value <- recover() }()
-			_ = a.le.Run(e.Context())
-		}()
-		a.leads(1)
-		b.run()
-		e.queued(1)
-		panics := func(context.Context) error { panic(errSick) }
-		now.Store(&panics)
-		got, _ := (<-value).(*noonlock.PanicError)
-		if !errors.Is(got, errSick) || a.le.IsLeader() {
-			t.Errorf("Run ended with %v; leader: %t", got, a.le.IsLeader())
-		}
-		b.leads(1)
 	})
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Any process can list the elections, and read the record and the candidates of each.
+// Any process can list the elections, and read the record and the candidates of each. When all replicas have stopped,
+// nobody leads, and no lock and no queue is left.
 func TestNamesAndElection(t *testing.T) {
 	onBoth(t, func(e *env) {
 		reader := e.Client("reader")
@@ -25,8 +26,13 @@ func TestNamesAndElection(t *testing.T) {
 		if all := names(); len(all) != 0 {
 			e.Errorf("an empty server has the elections %q", all)
 		}
-		a := e.replica(e.Client("a"), e.quick()).run()
-		e.Until("a leads", a.le.IsLeader)
+		cfg := e.quick()
+		cfg.Metadata = map[string]string{"addr": "10.0.0.7:80"}
+		a := e.replica(e.Client("a"), cfg)
+		if a.le.IsLeader() || a.le.Leader() != "" {
+			e.Error("it leads before it runs")
+		}
+		token := a.run().recorded(1)
 		b := e.replica(e.Client("b"), e.quick()).run()
 		for _, key := range []string{"noonlock:{elections/x}:leader", "noonlock:{x}:leader", "noonlock:{election/x}:leaders", "noonlock:{election/x}:fence", "other:{election/x}:leader"} {
 			must(e, e.Raw.Set(e.Context(), key, 1, 0).Err())
@@ -41,8 +47,10 @@ func TestNamesAndElection(t *testing.T) {
 			must(e, err)
 			return len(waiting) == 1 && waiting[0].Identity == "b"
 		})
-		if r, err := board.Record(e.Context()); err != nil || r.Holder != "a" || r.Left <= 0 {
-			e.Errorf("record %+v, %v", r, err)
+		r := testenv.Call(board.Record(e.Context())).Must(e)
+		if r.Holder != "a" || r.Token != token || r.Acquired.IsZero() || r.Renewed.Before(r.Acquired) || r.Left <= 0 || r.Left > cfg.LeaseDuration ||
+			r.Lease != cfg.LeaseDuration || r.Metadata["addr"] != "10.0.0.7:80" || !r.Released.IsZero() {
+			e.Errorf("the record reads %+v", r)
 		}
 		b.stop()
 		a.stop()
@@ -50,9 +58,9 @@ func TestNamesAndElection(t *testing.T) {
 		if all := names(); !slices.Equal(all, []string{electionName}) { // its last leader is still on record
 			e.Errorf("elections %q", all)
 		}
-		last, err := board.Record(e.Context())
-		if err != nil || last.Left > 0 {
-			e.Errorf("record after all have stopped: %+v, %v", last, err)
+		last := testenv.Call(board.Record(e.Context())).Must(e)
+		if last.Holder != "" || last.Token != token || last.Left > 0 || a.le.Leader() == "a" || e.Exists(key("lock")) || e.Exists(key("queue")) {
+			e.Errorf("record after all have stopped: %+v", last)
 		}
 		c := e.replica(e.Client("c"), e.quick()).run()
 		e.Until("c leads", c.le.IsLeader)

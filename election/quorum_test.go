@@ -9,16 +9,18 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 const quorumTTL = 10 * time.Second
 
-// A quorumEnv has several servers in a bubble.
+// A quorumEnv has several servers in a bubble, or one.
 type quorumEnv struct {
 	*env
 	servers []*lockcoretest.Redis
+	log     testenv.Log // of all clients
 }
 
 // onQuorum runs a test with so many servers.
@@ -40,11 +42,15 @@ func (e *quorumEnv) client(identity string) *lockcore.Client {
 
 func (e *quorumEnv) clientOf(identity string, servers ...*lockcoretest.Redis) *lockcore.Client {
 	e.Helper()
+	cfg := lockcore.Config{Identity: identity, Logger: e.log.Info("")}
+	if len(servers) == 1 {
+		return e.ClientWith(servers[0].Options(), cfg)
+	}
 	var all []redis.UniversalClient
 	for _, s := range servers {
 		all = append(all, s.Client())
 	}
-	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: quorumTTL, Config: lockcore.Config{Identity: identity}})
+	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: quorumTTL, Config: cfg})
 	must(e, err)
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -52,6 +58,17 @@ func (e *quorumEnv) clientOf(identity string, servers ...*lockcoretest.Redis) *l
 		_ = c.Close(ctx)
 	})
 	return c
+}
+
+// recorded waits until a replica leads for the nth time, and a reader gets that.
+func (e *quorumEnv) recorded(reader *election.Election, r *replica, n int) (token uint64) {
+	e.Helper()
+	token = r.leads(n)
+	e.Until("the record names "+r.le.Identity(), func() bool {
+		rec, err := reader.Record(e.Context())
+		return err == nil && rec.Holder == r.le.Identity() && rec.Token == token && rec.Left > 0 && rec.Left <= quorumTTL
+	})
+	return token
 }
 
 // holder returns who leads, in the record of one server.
@@ -96,16 +113,9 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			LeaseDuration: quorumTTL, RenewDeadline: 8 * time.Second, RetryPeriod: 500 * time.Millisecond, Metadata: map[string]string{"addr": "10.0.0.7:80"},
 		}
 		a, b := e.replica(e.client("a"), cfg), e.replica(e.client("b"), cfg)
-		first := a.run().leads(1)
+		a.run().leads(1)
 		b.run()
-		holder := func(r *replica, identity string, token uint64) {
-			e.Helper()
-			e.Until(identity+" leads, in the record", func() bool {
-				rec, err := r.le.Election().Record(e.Context())
-				return err == nil && rec.Holder == identity && rec.Token == token && rec.Left > 0 && rec.Left <= quorumTTL
-			})
-		}
-		holder(b, "a", first)
+		first := e.recorded(b.le.Election(), a, 1)
 		if rec, err := b.le.Election().Record(e.Context()); err != nil || rec.Acquired.IsZero() || rec.Granted != "" ||
 			rec.Lease != quorumTTL || rec.Metadata["addr"] != "10.0.0.7:80" || !rec.Released.IsZero() {
 			e.Errorf("the record is %+v, %v", rec, err)
@@ -123,12 +133,11 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 
 		e.servers[0].Stop() // and a server loses its data during the term
 		must(e, e.servers[1].Client().FlushAll(e.Context()).Err())
-		holder(b, "a", first)
+		e.recorded(b.le.Election(), a, 1)
 		e.Until("the renewals write the record again", func() bool { return e.holder(1) == "a" })
 		must(e, a.le.Resign(e.Context()))
-		second := b.leads(1)
+		second := e.recorded(a.le.Election(), b, 1)
 		mustIs(e, a.ended(1), election.ErrResigned)
-		holder(a, "b", second)
 		e.Until("both are notified", func() bool { return a.leaderNames() == "a b" && b.leaderNames() == "a b" })
 
 		e.servers[0].Server().FlushAll()
@@ -144,11 +153,10 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		e.servers[2].Hang()
 		e.servers[3].Hang()
 		b.stop()
-		third := a.leads(2)
+		third := e.recorded(a.le.Election(), a, 2)
 		if first == 0 || second <= first || third <= second {
 			e.Errorf("tokens %d, %d and %d", first, second, third)
 		}
-		holder(a, "a", third)
 		e.servers[2].Unhang()
 		e.servers[3].Unhang()
 		a.stop()
@@ -195,4 +203,116 @@ func TestFault136_ReadersOfAQuorum(t *testing.T) {
 		}
 		leader.stop()
 	})
+}
+
+// A reader that has read a term never returns an earlier one, even after a fault that no majority
+// covers: the only other server with the record does not answer, and one has lost its data.
+func TestQuorumReadsDoNotGoBack(t *testing.T) {
+	t.Parallel()
+	onQuorum(t, 3, func(e *quorumEnv) {
+		leader := e.client("a")
+		a, b := e.replica(leader, quick()), e.replica(leader, quick())
+		board := testenv.Call(election.NewElection(e.client("reader"), electionName)).Must(e)
+		released := func() string { return e.servers[2].Client().HGet(e.Context(), key("leader"), "released").Val() }
+		first := a.run().leads(1)
+		e.Until("the last server has the record, too", func() bool { return e.holder(2) == "a" })
+		a.stop()
+		e.Until("the last server has the end, too", func() bool { return released() != "" })
+		e.servers[2].Stop()
+		b.run()
+		second := e.recorded(board, b, 1)
+		b.stop()
+		record := func() election.LeaderRecord {
+			e.Helper()
+			return testenv.Call(board.Record(e.Context())).Must(e)
+		}
+		if r := record(); r.Token != second || second <= first || r.Holder != "" || r.Released.IsZero() || r.Left != 0 {
+			e.Errorf("after the end, the record is %+v", r)
+		}
+		must(e, e.servers[2].Start())
+		e.servers[0].Stop()
+		e.servers[0].Server().FlushAll()
+		must(e, e.servers[0].Start())
+		e.Until("all servers are members", func() bool {
+			_, err := b.le.Election().Record(e.Context()) // its client has led, and so lets them in
+			for _, i := range []int{0, 2} {
+				if e.servers[i].Client().HGet(e.Context(), "noonlock:quorum", "list").Val() == "" {
+					return false
+				}
+			}
+			return err == nil
+		})
+		e.servers[1].Stop()
+		if r := record(); r.Token != second || r.Released.IsZero() {
+			e.Errorf("the record went back to %+v", r)
+		}
+		board = testenv.Call(election.NewElection(e.client("new"), electionName)).Must(e)
+		testenv.Equal(e, "the token that a new reader gets, as the fault did happen", record().Token, first)
+	})
+}
+
+// A record that cannot be written prevents no leadership: the renewals extend the lock, and the leader logs that once.
+// On one server, a candidate that finds it does not queue.
+func TestRecordCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 3} {
+		onQuorum(t, servers, func(e *quorumEnv) {
+			const line = "the leader record cannot be written"
+			for what, spoil := range map[error]func(c *redis.Client) error{
+				lockcore.ErrWrongKind:   func(c *redis.Client) error { return c.Set(e.Context(), key("leader"), "a string", 0).Err() },
+				election.ErrNewerSchema: func(c *redis.Client) error { return c.HSet(e.Context(), key("leader"), "v", 2).Err() },
+			} {
+				before := e.log.Count(line)
+				a, b := e.replica(e.client("a"), quick()), e.replica(e.client("b"), quick())
+				a.run().leads(1)
+				for _, s := range e.servers {
+					must(e, s.Client().Del(e.Context(), key("leader")).Err())
+					must(e, spoil(s.Client()))
+				}
+				b.run()
+				e.Pass(time.Minute)
+				if _, n := a.term(); n != 1 || !a.le.IsLeader() {
+					e.Errorf("%v: it has led %d times", what, n)
+				}
+				testenv.Equal(e, "lines about it", e.log.Count(line)-before, 1)
+				if servers == 1 {
+					mustIs(e, b.le.Ready(), what)
+				}
+				b.stop()
+				b.never()
+				a.stop()
+				for _, s := range e.servers {
+					must(e, s.Client().Del(e.Context(), key("leader")).Err())
+				}
+			}
+		})
+	}
+}
+
+// A record that nobody can read prevents no leadership: the first renewal replaces it. Nor does a list of terms of
+// another type, or one server of a quorum that cannot store the record.
+func TestRecordIsSpoilt(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 3} {
+		onQuorum(t, servers, func(e *quorumEnv) {
+			first := e.replica(e.client("first"), quick())
+			first.run().leads(1)
+			first.stop()
+			for _, s := range e.servers {
+				must(e, s.Client().Del(e.Context(), key("leader"), key("terms")).Err())
+				must(e, s.Client().HSet(e.Context(), key("leader"), "v", "1", "token", "x").Err())
+				must(e, s.Client().Set(e.Context(), key("terms"), "x", 0).Err())
+			}
+			a := e.replica(e.client("a"), quick())
+			if r, err := a.le.Election().Record(e.Context()); err == nil {
+				e.Errorf("the record is %+v", r)
+			}
+			if servers > 1 {
+				must(e, e.servers[0].Client().Del(e.Context(), key("leader")).Err())
+				must(e, e.servers[0].Client().Set(e.Context(), key("leader"), "x", 0).Err())
+			}
+			a.run()
+			e.recorded(a.le.Election(), a, 1)
+		})
+	}
 }

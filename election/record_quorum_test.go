@@ -1,7 +1,6 @@
 package election
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,8 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 const (
@@ -141,105 +138,6 @@ func TestLeaderViewToTheMillisecond(t *testing.T) {
 		e.member("list", "3/5")
 		e.Wants("another list", view(), "[9 3/5]")
 		e.Wants("the state", before, "token=17 for -1ns locked for 3s")
-	})
-}
-
-// A trio has three servers in a bubble that have formed a quorum, or one server.
-type trio struct {
-	*testenv.Env
-	servers []*lockcoretest.Redis
-	log     testenv.Log // of all elections
-}
-
-func onOneAndThree(t *testing.T, test func(e *trio)) {
-	t.Helper()
-	t.Parallel()
-	t.Run("one", func(t *testing.T) {
-		t.Parallel()
-		testenv.InBubble(t, func(e *testenv.Env) { test(&trio{Env: e, servers: []*lockcoretest.Redis{e.Bubble}}) })
-	})
-	t.Run("three", func(t *testing.T) { onTrio(t, test) })
-}
-
-func onTrio(t *testing.T, test func(e *trio)) {
-	t.Helper()
-	t.Parallel()
-	testenv.InBubble(t, func(e *testenv.Env) {
-		q := &trio{Env: e}
-		for range 3 {
-			q.servers = append(q.servers, lockcoretest.NewRedis(e.T))
-		}
-		testenv.Must(e, campaign(e, q.election("first")).lease.Unlock(e.Context()))
-		e.Pass(time.Second) // the release, at the last server
-		test(q)
-	})
-}
-
-// lead returns a leadership whose record is written.
-func (e *trio) lead(el *Election) *term { return lead(e.Env, el) }
-
-func (e *trio) raw(i int) *redis.Client { return e.servers[i].Client() }
-
-// field returns a field of the record that a server has.
-func (e *trio) field(i int, name string) string {
-	return e.raw(i).HGet(e.Context(), key("leader"), name).Val()
-}
-
-func (e *trio) election(identity string) *Election {
-	e.Helper()
-	var all []redis.UniversalClient
-	for i := range e.servers {
-		all = append(all, e.raw(i))
-	}
-	cfg := lockcore.Config{Identity: identity, Logger: e.log.Info("")}
-	if len(all) == 1 {
-		opt, _ := e.Link()
-		return handle(e.Env, e.ClientWith(opt, cfg), 5*time.Second, nil)
-	}
-	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: 5 * time.Second, Config: cfg})
-	testenv.Must(e, err)
-	e.Cleanup(func() { _ = c.Close(context.Background()) })
-	_, err = NewElection(c, "board") // it has no lease, so MaxTTL does not refuse it
-	testenv.Must(e, err)
-	return handle(e.Env, c, 5*time.Second, nil)
-}
-
-// A handle that has read a term never returns an earlier one, even after a fault that no majority
-// covers: the only other server with the record does not answer, and one has lost its data.
-func TestQuorumReadsDoNotGoBack(t *testing.T) {
-	onTrio(t, func(e *trio) {
-		a, reader := e.election("a"), e.election("reader")
-		first := e.lead(a)
-		e.Until("the last server has the record, too", func() bool { return e.field(2, "holder") == "a" })
-		testenv.Must(e, first.lease.Unlock(e.Context()))
-		e.Until("the last server has the end, too", func() bool { return e.field(2, "released") != "" })
-		e.servers[2].Stop()
-		l := e.lead(a)
-		r := testenv.Call(reader.Record(e.Context())).Must(e)
-		if r.Token <= first.lease.Token() || r.Holder != "a" || r.Token != l.lease.Token() {
-			e.Errorf("the record is %+v", r)
-		}
-		testenv.Must(e, l.lease.Unlock(e.Context()))
-		r = testenv.Call(reader.Record(e.Context())).Must(e)
-		if r.Token != l.lease.Token() || r.Holder != "" || r.Released.IsZero() || r.Left != 0 {
-			e.Errorf("after the end, the record is %+v", r)
-		}
-		testenv.Must(e, e.servers[2].Start())
-		e.servers[0].Stop()
-		e.servers[0].Server().FlushAll()
-		testenv.Must(e, e.servers[0].Start())
-		e.Until("all servers are members", func() bool {
-			_, err := a.Record(e.Context()) // which has led, and so lets them in
-			return err == nil && e.raw(0).HGet(e.Context(), marker, "list").Val() != "" && e.raw(2).HGet(e.Context(), marker, "list").Val() != ""
-		})
-		e.servers[1].Stop()
-		got := testenv.Call(reader.Record(e.Context())).Must(e)
-		if got.Token != r.Token || got.Released.IsZero() {
-			e.Errorf("the record went back to %+v", got)
-		}
-		if got, err := e.election("new").Record(e.Context()); err != nil || got.Token != first.lease.Token() {
-			e.Errorf("a new reader gets %+v, %v: the fault did not happen", got, err)
-		}
 	})
 }
 

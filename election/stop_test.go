@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -63,47 +64,74 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 	}
 }
 
-// Work that returns early ends its term. The next candidate leads at once, and this replica is no candidate during
-// a pause. The pause grows up to LeaseDuration, and starts again after a term longer than that. A replica in its
-// pause is ready, and Run returns at once.
+// An elector pauses after a term that is lost, or ends early, before its next campaign: first RetryPeriod, then longer,
+// up to LeaseDuration, without end. After a resignation of a leader that has worked, or a term that lasted for a while,
+// the pauses start again.
 //
 // Mutants: leadership continues; a term longer than RetryPeriod has no pause; the pause never starts again.
+func TestFault83_PausesBetweenTerms(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		cfg := election.Config{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
+		a := e.replica(e.Client("a"), cfg)
+		returns := make(chan struct{})
+		var starts, ends []time.Duration
+		a.work = func(ctx context.Context) {
+			starts = append(starts, e.Clock())
+			select {
+			case <-ctx.Done():
+			case <-returns:
+			}
+			ends = append(ends, e.Clock())
+		}
+		a.run().leads(1)
+		n := 1
+		// after checks the pause between a term, which ends after so much work, and the next one.
+		after := func(what string, work time.Duration, end func(), mean time.Duration) {
+			t.Helper()
+			e.Pass(work)
+			end()
+			n++
+			a.leads(n)
+			if pause := starts[n-1] - ends[n-2]; pause < mean*8/10-time.Millisecond || pause > mean*12/10+20*time.Millisecond {
+				t.Errorf("%s: the pause was %v, want %v ± 20 %%", what, pause, mean)
+			}
+		}
+		lose := func() { must(e, e.Raw.Del(e.Context(), key("lock")).Err()) }
+		resign := func() { must(e, a.le.Resign(e.Context())) }
+		stop := func() { returns <- struct{}{} }
+		mean := float64(cfg.RetryPeriod)
+		for i := range 60 {
+			after(fmt.Sprint("loss ", i+1), 0, lose, time.Duration(mean))
+			mean = min(mean*1.5, float64(cfg.LeaseDuration))
+		}
+		after("a resignation", cfg.RetryPeriod, resign, 0)
+		after("a loss after a resignation", 0, lose, cfg.RetryPeriod)
+		after("another resignation", cfg.RetryPeriod, resign, 0)
+		after("a resignation at once", 0, resign, cfg.RetryPeriod)
+		after("work of a second", time.Second, stop, cfg.RetryPeriod*3/2)
+		after("work that is longer than RetryPeriod", 3*time.Second, stop, 4500*time.Millisecond)
+		after("work of almost a lease", 14*time.Second, stop, 6750*time.Millisecond)
+		after("a long term that is lost", 17*time.Second, lose, cfg.RetryPeriod)
+		after("no work", 0, stop, cfg.RetryPeriod*3/2)
+		after("long work", 16*time.Second, stop, cfg.RetryPeriod)
+	})
+}
+
+// If work returns early, the next candidate leads at once, and this replica is no candidate during a pause. A replica in
+// its pause is ready, and Run returns at once.
 func TestFault83_WorkThatReturns(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		cfg := election.Config{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
-		terms := []struct{ works, pause time.Duration }{
-			{0, 2 * time.Second},
-			{3 * time.Second, 3 * time.Second},
-			{0, 4500 * time.Millisecond},
-			{14 * time.Second, 6750 * time.Millisecond},
-			{0, 10125 * time.Millisecond},
-			{0, 15 * time.Second},
-			{0, 15 * time.Second},
-			{16 * time.Second, 2 * time.Second},
-			{0, 3 * time.Second},
-		}
 		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
-		begins, works := make(chan time.Duration), make(chan time.Duration)
-		a.work = func(context.Context) {
-			begins <- e.Clock()
-			time.Sleep(<-works)
-		}
-		a.run()
-		last := <-begins
-		for i, term := range terms {
-			works <- term.works
-			next := <-begins
-			if pause := next - last - term.works; pause < term.pause*4/5 || pause > term.pause*6/5+20*time.Millisecond {
-				t.Errorf("pause %d is %v, want %v within a fifth", i, pause, term.pause)
-			}
-			last = next
-		}
-		b.run()
-		e.queued(1)
-		works <- 0
+		returns := make(chan struct{})
+		a.work = func(context.Context) { <-returns }
+		e.queueUp(a, b)
+		begin := e.Clock()
+		returns <- struct{}{}
 		b.leads(1)
-		if took := e.Clock() - last; took > 20*time.Millisecond {
+		if took := e.Clock() - begin; took > 20*time.Millisecond {
 			t.Errorf("the next candidate leads after %v", took)
 		}
 		must(e, a.le.Ready())
@@ -112,12 +140,12 @@ func TestFault83_WorkThatReturns(t *testing.T) {
 		}
 		e.queued(1)
 		b.stop()
-		<-begins
-		works <- 0
-		_ = a.ended(len(terms) + 2)
-		began := e.Clock()
+		a.leads(2)
+		returns <- struct{}{}
+		_ = a.ended(2)
+		begin = e.Clock()
 		a.stop()
-		if took := e.Clock() - began; took > 20*time.Millisecond {
+		if took := e.Clock() - begin; took > 20*time.Millisecond {
 			t.Errorf("Run returned %v after its context had ended", took)
 		}
 		if a.le.Leader() != "" || e.record()["released"] == "" {
