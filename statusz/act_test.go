@@ -3,22 +3,18 @@ package statusz_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -57,106 +53,55 @@ func does(e *testenv.Env, page *statusz.Page, code int, text string, a action) {
 	}
 }
 
-// Each action does what its function of the library does, for the operator and with the reason.
-func TestActionsOnJobs(t *testing.T) {
+// An action that the library refuses changes nothing: no leader and no holder that the user has not seen is touched. The
+// answer has a code for each error. What actions do, test/browser tests. A page has no lease, so LockDelay delays
+// nothing.
+func TestActionsThatCannotBeDone(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		var mended atomic.Bool
-		j := runner(e, "worker", "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(ctx context.Context, _ singleton.Run) error {
-			if mended.Load() {
-				return nil
-			}
-			<-ctx.Done()
-			return errors.New("stopped")
-		})
-		page := newPage(e, e.Client("page"), statusz.Config{AllowActions: true, Operator: func(r *http.Request) string { return r.URL.Query().Get("user") + "ann" }})
-		status := func() singleton.Status { return testenv.Call(j.Status(e.Context())).Must(e) }
-		ended := func(n int, outcome singleton.Outcome, run singleton.RunID, texts ...string) {
-			e.Helper()
-			var runs []singleton.HistoryEntry
-			e.Until("the run has ended", func() bool {
-				runs = testenv.Call(j.Runs(e.Context(), 10)).Must(e)
-				return len(runs) == n
-			})
-			if runs[0].Outcome != outcome || !runs[0].Tick.Equal(run.Tick) || slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(runs[0].Error, text) }) {
-				e.Errorf("the newest run: %+v", runs[0])
-			}
-		}
-		for _, verb := range []string{"pause", "resume"} {
-			does(e, page, http.StatusOK, "ok", action{Action: verb, Name: "draw"})
-			testenv.Equal(e, "paused after "+verb, status().Paused, verb == "pause")
-		}
-		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: "draw", Reason: "a test"})
-		e.Until("the run has begun", func() bool { open := status().Open; return len(open) == 1 && open[0].Running })
-		open := status().Open[0]
-		if open.Request == nil || open.Request.By != "ann" || open.Request.Reason != "a test" {
-			e.Errorf("the open run: %+v", open)
-		}
-		run := open.Key()
-		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
-		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw", Tick: run + 1})
-		does(e, page, http.StatusOK, "ok", action{Action: "cancel", Name: "draw", Reason: "enough"})
-		ended(1, singleton.OutcomeFailed, open.RunID, "ann", "enough")
-		mended.Store(true)
-		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw"}) // the run that ended last
-		ended(2, singleton.OutcomeSucceeded, open.RunID)
-		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
-		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw"})
-		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "pause", Name: "none"})
-		does(e, page, http.StatusBadRequest, "singleton: ", action{Action: "pause", Name: "a b"})
-		does(e, page, http.StatusBadRequest, "singleton: ", action{Action: "trigger", Name: "draw", Reason: strings.Repeat("x", 201)})
-	})
-}
-
-// A leader that the user has not seen is not asked to resign, and a holder that the user has not
-// seen keeps its lock.
-func TestActionsOnLeadersAndHolders(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		a, _ := elector(e, "a", "board")
-		e.Until("a leads", a.IsLeader)
-		elector(e, "b", "board")
-		c, _ := elector(e, "c", "board")
+		a, _ := actors.Elector(e, e.Client("a"), "board", election.Config{})
 		l := e.Hold(e.Client("d"), "orders")
 		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
-		client := e.Client("page")
-		page := newPage(e, client, statusz.Config{AllowActions: true})
-		shown := open(e, page, "")
-		e.Until("all is shown", func() bool {
-			_, n := shown.section("locks")
-			return shown.row("elections", "board").listed() == 2 && shown.row("elections", "board").text("leader") == "a" && n == 2
+		waits := func(ctx context.Context, _ singleton.Run) error { <-ctx.Done(); return nil }
+		slow, _ := actors.Runner(e, e.Client("worker"), "slow", "@every 24h", singleton.JobConfig{}, waits)
+		done, _ := actors.Runner(e, e.Client("worker"), "done", "@every 24h", singleton.JobConfig{}, actors.Nothing)
+		open, ended := testenv.Call(slow.Trigger(e.Context())).Must(e).Key(), testenv.Call(done.Trigger(e.Context())).Must(e).Key()
+		e.Until("one run is open, and one has ended", func() bool {
+			st := testenv.Call(slow.Status(e.Context())).Must(e)
+			return len(st.Open) == 1 && st.Open[0].Running && len(testenv.Call(done.Runs(e.Context(), 1)).Must(e)) == 1
 		})
-		token := strconv.FormatUint(shown.row("elections", "board").Token, 10)
-		does(e, page, http.StatusBadRequest, "the token is not a number", action{Action: "resign", Name: "board"})
-		does(e, page, http.StatusBadRequest, "resign needs the token", action{Action: "resign", Name: "board", Token: "0"})
-		does(e, page, http.StatusNotFound, "election: ", action{Action: "resign", Name: "none", Token: token})
-		does(e, page, http.StatusNotFound, "election: ", action{Action: "resign", Name: "board", Token: token, To: "d"})
-		does(e, page, http.StatusOK, "ok", action{Action: "resign", Name: "board", Token: token, To: "c", Reason: "a test"})
-		e.Until("c leads", c.IsLeader)
-		e.Until("c is shown", func() bool { return shown.row("elections", "board").text("leader") == "c" })
-		if w := get(page, http.MethodGet, "/terms?name=board"); !regexp.MustCompile(`"c",.*"a",.*"t":"` + token + `"`).MatchString(w.Body.String()) {
-			e.Errorf("terms: %d %s", w.Code, w.Body)
+		client := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: 5 * time.Second})
+		page := newPage(e, client, statusz.Config{AllowActions: true})
+		text := func(token uint64) string { return strconv.FormatUint(token, 10) }
+		leads := testenv.Call(testenv.Call(election.NewElection(client, "board")).Must(e).Record(e.Context())).Must(e).Token
+		for _, c := range []struct {
+			code int
+			text string
+			action
+		}{
+			{http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "slow", Tick: open}},
+			{http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "done", Tick: ended}},
+			{http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "done"}}, // the run that ended last
+			{http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "slow", Tick: open + 1}},
+			{http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "done"}},
+			{http.StatusNotFound, "singleton: ", action{Action: "pause", Name: "none"}},
+			{http.StatusBadRequest, "singleton: ", action{Action: "pause", Name: "a b"}},
+			{http.StatusBadRequest, "singleton: ", action{Action: "trigger", Name: "done", Reason: strings.Repeat("x", 201)}},
+			{http.StatusBadRequest, "the token is not a number", action{Action: "resign", Name: "board"}},
+			{http.StatusBadRequest, "resign needs the token", action{Action: "resign", Name: "board", Token: "0"}},
+			{http.StatusNotFound, "election: ", action{Action: "resign", Name: "none", Token: text(leads)}},
+			{http.StatusNotFound, "election: ", action{Action: "resign", Name: "board", Token: text(leads), To: "d"}},
+			{http.StatusConflict, "election: ", action{Action: "resign", Name: "board", Token: text(leads - 1)}},
+			{http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: text(l.Token() - 1)}},
+			{http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: "0"}},
+			{http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "none", Token: "7"}},
+			{http.StatusBadRequest, "the token is not a number", action{Action: "release", Name: "orders", Token: "-1"}},
+			{http.StatusOK, "ok", action{Action: "release", Name: "foreign", Token: "0"}},
+		} {
+			does(e, page, c.code, c.text, c.action)
 		}
-		does(e, page, http.StatusConflict, "election: ", action{Action: "resign", Name: "board", Token: token})
-		if !c.IsLeader() {
-			e.Error("a leader was asked to resign that the user had not seen")
-		}
-
-		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: strconv.FormatUint(l.Token()-1, 10)})
-		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "orders", Token: "0"})
-		does(e, page, http.StatusConflict, "the lock has other holders", action{Action: "release", Name: "none", Token: "7"})
-		does(e, page, http.StatusBadRequest, "the token is not a number", action{Action: "release", Name: "orders", Token: "-1"})
-		if l.Context().Err() != nil {
-			e.Error("the lease has ended")
-		}
-		does(e, page, http.StatusOK, "ok", action{Action: "release", Name: "orders", Token: strconv.FormatUint(l.Token(), 10)})
-		does(e, page, http.StatusOK, "ok", action{Action: "release", Name: "foreign", Token: "0"})
-		for _, name := range []string{"orders", "foreign"} {
-			if seen, err := client.Inspect(e.Context(), name); err != nil || seen.Kind != lockcore.LockFree {
-				e.Errorf("%s: %+v, %v", name, seen, err)
-			}
-			e.Until(name+" is not shown any more", func() bool {
-				r := shown.row("locks", name)
-				return r.Gone || r.Name == ""
-			})
+		st := testenv.Call(slow.Status(e.Context())).Must(e)
+		if !a.IsLeader() || l.Context().Err() != nil || len(st.Open) != 1 || e.Exists("noonlock:{foreign}:lock") {
+			e.Errorf("a leads %t, the lease has ended with %v, the open runs are %+v", a.IsLeader(), l.Context().Err(), st.Open)
 		}
 	})
 }
@@ -165,7 +110,7 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 // Redis has not received is a failure.
 func TestActionsWithoutAnswer(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
-		runner(e, "worker", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		actors.Runner(e, e.Client("worker"), "draw", "@every 24h", singleton.JobConfig{}, actors.Nothing)
 		client, network := e.Linked("page")
 		page := newPage(e, client, statusz.Config{AllowActions: true})
 		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: "draw"})
@@ -182,7 +127,7 @@ func TestActionsWithoutAnswer(t *testing.T) {
 // Only the page itself can send actions, and only if they are allowed.
 func TestActionsAreRefused(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
-		j := runner(e, "worker", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		j, _ := actors.Runner(e, e.Client("worker"), "draw", "@every 24h", singleton.JobConfig{}, actors.Nothing)
 		client := e.Client("page")
 		acting := newPage(e, client, statusz.Config{AllowActions: true, Hosts: []string{"page.example"}})
 		readOnly := newPage(e, client, statusz.Config{})
@@ -247,70 +192,29 @@ func TestActionsAreRefused(t *testing.T) {
 		if st, err := j.Status(e.Context()); err != nil || !st.Paused || w.Code != http.StatusOK {
 			e.Errorf("with the same origin: %d %q, %+v, %v", w.Code, w.Body, st, err)
 		}
-		first := open(e, readOnly, "")
-		second := open(e, newPage(e, client, statusz.Config{AllowActions: true}), "")
-		e.Pass(time.Second)
-		if first.actions || !second.actions {
-			e.Errorf("the read-only page offers actions: %t, the other one: %t", first.actions, second.actions)
-		}
 	})
 }
 
-// The page of a job has its schedule, its pause, its acts, and its runs with whole errors. Its stream
-// has this job alone.
-func TestPageOfAJob(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		long := strings.Repeat("x", 400) + "the end"
-		name := hostileName("draw")
-		j := runner(e, "worker", name, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New(long) })
-		runner(e, "other", "other", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
-		client := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: 5 * time.Second}) // a page has no lease
-		page := newPage(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
-		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: name, Reason: "a test"})
-		e.Until("the run has ended", func() bool {
-			runs, err := j.Runs(e.Context(), 1)
-			testenv.Must(e, err)
-			return len(runs) == 1
-		})
-		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: name, Reason: "the disk is full"})
-		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
-		var about overview.Description
-		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || !strings.Contains(w.Body.String(), long) || !strings.Contains(w.Body.String(), ": the disk is full") || about.Lines[0].Text != "paused" {
-			e.Errorf("%d: %+v", w.Code, about)
-		}
-		for query, want := range map[string]struct {
-			code int
-			text string
+// The page of a job is refused to other sites, for names that no job has, and on a quorum.
+func TestPageOfAJobIsRefused(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		one := newPage(e, e.Client("page"), statusz.Config{})
+		several := newPage(e, testenv.Call(lockcore.NewQuorum([]redis.UniversalClient{e.Raw, e.Raw, e.Raw}, lockcore.QuorumConfig{})).Must(e), statusz.Config{})
+		for _, c := range []struct {
+			page        *statusz.Page
+			query, site string
+			code        int
+			text        string
 		}{
-			"name=none": {http.StatusNotFound, `there is no job "none": no replica has ever run it`},
-			"name=a+b":  {http.StatusBadRequest, "singleton: "},
-			"":          {http.StatusBadRequest, "singleton: "},
+			{one, "name=draw", "cross-site", http.StatusForbidden, "only for the page itself"},
+			{one, "name=a+b", "same-origin", http.StatusBadRequest, "singleton: "},
+			{one, "", "same-origin", http.StatusBadRequest, "singleton: "},
+			{several, "name=draw", "same-origin", http.StatusBadRequest, "the ledger of a job is kept on one server"},
 		} {
-			if w := get(page, http.MethodGet, "/statusz/job?"+query); w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
-				e.Errorf("%q: %d %s", query, w.Code, w.Body)
-			}
-		}
-		away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-		defer away.Close()
-		servers, err := lockcore.NewQuorum([]redis.UniversalClient{away, away, away}, lockcore.QuorumConfig{MaxTTL: 5 * time.Second})
-		testenv.Must(e, err)
-		defer servers.Close(e.Context())
-		w = get(newPage(e, servers, statusz.Config{}), http.MethodGet, "/job?name=draw")
-		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "the ledger of a job is kept on one server") {
-			e.Errorf("on a quorum: %d %s", w.Code, w.Body)
-		}
-		r := httptest.NewRequest(http.MethodGet, "/job?name="+url.QueryEscape(name), http.NoBody)
-		r.Header.Set("Sec-Fetch-Site", "cross-site")
-		w = httptest.NewRecorder()
-		if page.ServeHTTP(w, r); w.Code != http.StatusForbidden {
-			e.Errorf("from another site: %d", w.Code)
-		}
-		b := open(e, page, "job="+url.QueryEscape(name))
-		e.Until("the job is shown", func() bool { return b.row("jobs", name).text("state") == "paused" })
-		for _, kind := range []string{"jobs", "elections", "locks"} {
-			if s, _ := b.section(kind); len(s.Names) != map[string]int{"jobs": 1}[kind] {
-				e.Errorf("%s: %+v", kind, s)
+			r, w := httptest.NewRequest(http.MethodGet, "/statusz/job?"+c.query, http.NoBody), httptest.NewRecorder()
+			r.Header.Set("Sec-Fetch-Site", c.site)
+			if c.page.ServeHTTP(w, r); w.Code != c.code || !strings.Contains(w.Body.String(), c.text) {
+				e.Errorf("%q from %s: %d %s, want %d %s", c.query, c.site, w.Code, w.Body, c.code, c.text)
 			}
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,7 +73,6 @@ type browser struct {
 	header   http.Header
 	rest     []byte
 	title    string
-	actions  bool
 	live     bool
 	lives    int // events that say so
 	stale    string
@@ -128,11 +126,11 @@ func (b *browser) Write(p []byte) (int, error) {
 
 func (b *browser) take(data []byte) {
 	var f struct {
-		Title, Stale  string
-		Actions, Live bool
-		Since         int64
-		Sections      map[string]section
-		Items         map[string][]row
+		Title, Stale string
+		Live         bool
+		Since        int64
+		Sections     map[string]section
+		Items        map[string][]row
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
 		b.tb.Errorf("%v: %s", err, data)
@@ -145,7 +143,7 @@ func (b *browser) take(data []byte) {
 		b.live, b.stale, b.since = f.Live, f.Stale, f.Since
 	}
 	if f.Title != "" {
-		b.title, b.actions = f.Title, f.Actions
+		b.title = f.Title
 	}
 	for kind, s := range f.Sections {
 		b.sections[kind] = s
@@ -207,9 +205,3 @@ func newPage(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *statu
 	testenv.Must(e, err)
 	return page
 }
-
-// hostile is a text that would run a script if it became HTML or a part of one.
-const hostile = `</script><img/src=x/onerror=alert(1)>"'&amp;\u003c`
-
-// hostileName is hostile as far as the rules of names allow.
-func hostileName(of string) string { return of + strings.NewReplacer(" ", "").Replace(hostile) }

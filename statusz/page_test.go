@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -27,9 +26,8 @@ func get(page http.Handler, method, url string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The parts of the page load nothing from other sites, and have no inline scripts and styles,
-// so the strict policy stops nothing of them.
-func TestPartsObeyThePolicy(t *testing.T) {
+// All parts have a strict policy, which stops nothing of them: see test/browser.
+func TestPartsHaveAPolicy(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		page := newPage(e, e.Client("page"), statusz.Config{})
 		const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -47,14 +45,6 @@ func TestPartsObeyThePolicy(t *testing.T) {
 			} {
 				if got := w.Header().Get(name); got != want {
 					e.Errorf("%s: %s is %q, want %q", url, name, got, want)
-				}
-			}
-			for _, bad := range []string{
-				`https?://[^w]`, `\bstyle=`, `\bon[a-z]+=`, `<script>`, `<style`, `@import`, `url\(`, `innerHTML`, `outerHTML`,
-				`insertAdjacentHTML`, `document\.write`, `\beval\b`, `new Function`, `setAttribute\('style`, `javascript:`,
-			} {
-				if found := regexp.MustCompile(bad).FindString(w.Body.String()); found != "" {
-					e.Errorf("%s contains %q", url, found)
 				}
 			}
 		}
@@ -179,45 +169,23 @@ func TestCloseAndLimit(t *testing.T) {
 	})
 }
 
-// Jobs are filtered by their state and sorted, all of them and not only those of one page. The number of
-// jobs that fail is shown with every filter. All states and orders are those of internal/console/overview.
+// Filters, orders and actions on all jobs consider all jobs, and not only the page that is shown.
+// internal/console/overview tests each state and order.
 func TestFilterAndSortJobs(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
-		client := e.Client("worker")
-		r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
-		testenv.Must(e, err)
-		work := func(ctx context.Context, run singleton.Run) error {
-			switch run.Job[:3] {
-			case "bad":
-				return errors.New("no")
-			case "run":
-				<-ctx.Done()
-			}
-			return nil
-		}
-		const n = 30
-		var all []string
-		for _, kind := range []string{"bad", "ok", "run", "still"} {
-			for i := range n {
-				all = append(all, fmt.Sprintf("%s-%02d", kind, i))
-				testenv.Must(e, r.Add(all[len(all)-1], "@every 100h", work, singleton.JobConfig{MaxAttempts: 1}))
+		client := e.Client("page")
+		for i := range 60 {
+			name := fmt.Sprintf("job-%02d", i)
+			testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+name+"}:job", "v", 1, "last", 1).Err())
+			if i%2 == 1 {
+				testenv.Must(e, testenv.Call(singleton.NewJob(client, name)).Must(e).Pause(e.Context()))
 			}
 		}
-		e.Background(r.Run)
+		fails := func(context.Context, singleton.Run) error { return errors.New("no") }
+		zebra, _ := actors.Runner(e, e.Client("worker"), "zebra", "@every 100h", singleton.JobConfig{MaxAttempts: 1}, fails)
+		testenv.Call(zebra.Trigger(e.Context())).Must(e)
 		e.Pass(time.Second)
-		for _, name := range all {
-			j, err := singleton.NewJob(client, name)
-			testenv.Must(e, err)
-			if strings.HasPrefix(name, "still") {
-				testenv.Must(e, j.Pause(e.Context()))
-				continue
-			}
-			_, err = j.Trigger(e.Context())
-			testenv.Must(e, err)
-		}
-		testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/old}:job", "v", 1, "last", 1).Err())
-		e.Pass(time.Second)
-		page := newPage(e, e.Client("page"), statusz.Config{})
+		page := newPage(e, client, statusz.Config{})
 		if w := get(page, http.MethodGet, "/jobs?act=pause"); w.Code != http.StatusServiceUnavailable {
 			e.Errorf("before the jobs are read: %d %s", w.Code, w.Body)
 		}
@@ -225,23 +193,15 @@ func TestFilterAndSortJobs(t *testing.T) {
 			query string
 			fit   int
 			first string
-		}{
-			{"", 121, "bad-00"},
-			{"jobs=2", 121, "bad-25"},
-			{"jobs=3", 121, "run-20"}, // after those that fail, and the first ones that run
-			{"state=failing&jobs=2", n, "bad-25"},
-			{"state=failing&q=bad-1", 10, "bad-10"},
-			{"sort=name&jobs=2", 121, "bad-25"},
-			{"state=alone", 1, "old"},
-		} {
+		}{{"", 61, "zebra"}, {"jobs=3", 61, "job-49"}, {"sort=name&jobs=3", 61, "job-50"}, {"state=paused&jobs=2", 30, "job-51"}, {"state=paused&q=-1", 5, "job-11"}} {
 			b := open(e, page, c.query)
 			e.Pass(15 * time.Second)
-			if s, _ := b.section("jobs"); s.State != "found" || s.All != 121 || s.Counts["failing"] != n || s.Counts["running"] != n || s.Counts["paused"] != n || s.Counts["alone"] != 1 || s.Fit != c.fit || s.Names[0] != c.first {
+			if s, _ := b.section("jobs"); s.State != "found" || s.All != 61 || s.Counts["failing"] != 1 || s.Counts["paused"] != 30 || s.Fit != c.fit || s.Names[0] != c.first {
 				e.Errorf("%q: %+v", c.query, s)
 			}
 			b.stop()
 		}
-		for query, want := range map[string]int{"act=pause": 91, "act=resume": n, "act=rerun": n, "act=pause&q=-0&state=running": 10, "act=rerun&state=paused": 0} {
+		for query, want := range map[string]int{"act=pause": 31, "act=resume": 30, "act=rerun": 1, "act=resume&q=-0&state=paused": 5, "act=rerun&state=paused": 0} {
 			var names []string
 			w := get(page, http.MethodGet, "/jobs?"+query)
 			testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &names))
@@ -249,13 +209,11 @@ func TestFilterAndSortJobs(t *testing.T) {
 				e.Errorf("%s: %q, want %d", query, names, want)
 			}
 		}
-		j, err := singleton.NewJob(client, "bad-00")
-		testenv.Must(e, err)
-		testenv.Must(e, j.Pause(e.Context()))
+		testenv.Must(e, zebra.Pause(e.Context()))
 		b := open(e, page, "state=paused")
 		e.Until("the change is found", func() bool {
 			s, _ := b.section("jobs")
-			return s.Fit == n+1 && slices.Contains(s.Names, "bad-00")
+			return s.Fit == 31 && s.Names[0] == "zebra"
 		})
 	})
 }

@@ -15,38 +15,12 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
-
-// elector runs a candidate until the end of the test.
-func elector(e *testenv.Env, identity, name string) (le *election.LeaderElector, stop func()) {
-	e.Helper()
-	le, err := election.NewLeaderElector(e.Client(identity), name, election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-	}, election.Config{Metadata: map[string]string{"note": hostile}})
-	testenv.Must(e, err)
-	return le, e.Background(le.Run)
-}
-
-// runner runs one job until the end of the test.
-func runner(e *testenv.Env, identity, name, schedule string, cfg singleton.JobConfig, work func(context.Context, singleton.Run) error) *singleton.Job {
-	e.Helper()
-	client := e.Client(identity)
-	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
-	testenv.Must(e, err)
-	testenv.Must(e, r.Add(name, schedule, work, cfg))
-	e.Background(r.Run)
-	j, err := singleton.NewJob(client, name)
-	testenv.Must(e, err)
-	e.Until("the job has a ledger", func() bool {
-		_, err := j.Status(e.Context())
-		return err == nil
-	})
-	return j
-}
 
 // within changes something, and in a bubble it must be shown in that time.
 func within(e *testenv.Env, most time.Duration, what string, change func() error, shown func() bool) {
@@ -63,10 +37,9 @@ func within(e *testenv.Env, most time.Duration, what string, change func() error
 // bubble, the time until then is known.
 func TestFollowsChanges(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		a, _ := elector(e, "a", "board")
-		e.Until("a leads", a.IsLeader)
-		elector(e, "b", "board")
-		j := runner(e, "c", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		a, _ := actors.Elector(e, e.Client("a"), "board", election.Config{})
+		actors.Elector(e, e.Client("b"), "board", election.Config{})
+		j, _ := actors.Runner(e, e.Client("c"), "draw", "@every 24h", singleton.JobConfig{}, actors.Nothing)
 		l := e.Hold(e.Client("d"), "orders")
 		page := newPage(e, e.Client("page"), statusz.Config{})
 		b := open(e, page, "")
@@ -100,19 +73,14 @@ func TestFollowsChanges(t *testing.T) {
 func TestFollowsLeaders(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client, network := e.Linked("a")
-		le, err := election.NewLeaderElector(client, "board", election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-		}, election.Config{LeaseDuration: 3 * time.Second})
-		testenv.Must(e, err)
-		start := func() (stop func()) { return e.Background(le.Run) }
-		stop := start()
+		le, stop := actors.Elector(e, client, "board", election.Config{LeaseDuration: 3 * time.Second})
 		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
 		leads := func() bool { return b.row("elections", "board").text("leader") == "a" }
 		e.Until("it is shown", leads)
 		nothing := func() error { return nil }
 		stop()
 		within(e, time.Second, "the term ends", nothing, func() bool { return !leads() })
-		start()
+		e.Background(le.Run)
 		within(e, time.Second, "the next term begins", nothing, leads)
 		e.Pass(100 * time.Millisecond)
 		network.Partition()
@@ -124,7 +92,7 @@ func TestFollowsLeaders(t *testing.T) {
 // only the history.
 func TestFollowsJobsWithoutMessages(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
-		j := runner(e, "a", "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New("no") })
+		j, _ := actors.Runner(e, e.Client("a"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New("no") })
 		client, network := e.Linked("page")
 		lost, err := network.Add(lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: func(message []string) bool {
 			return strings.HasPrefix(message[1], "noonlock:job:")
@@ -256,9 +224,9 @@ func TestLongQueueIsShortened(t *testing.T) {
 // is left.
 func TestReadsOnceForAllBrowsers(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
-		elector(e, "a", "board")
+		actors.Elector(e, e.Client("a"), "board", election.Config{})
 		e.Hold(e.Client("b"), "orders")
-		runner(e, "c", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
+		actors.Runner(e, e.Client("c"), "draw", "@every 24h", singleton.JobConfig{}, actors.Nothing)
 		client, network := e.Linked("page")
 		page := newPage(e, client, statusz.Config{})
 		var requests atomic.Int64
@@ -300,7 +268,7 @@ func TestReadsOnceForAllBrowsers(t *testing.T) {
 }
 
 // While Redis refuses requests, all or some, the page is not live. It says what was not read and why, also to
-// a browser that comes meanwhile. It is live again soon after an operator has mended that, and after the server was killed.
+// a browser that comes meanwhile. It is live again soon after an operator has mended that.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -345,11 +313,6 @@ func TestRefusals(t *testing.T) {
 		e.Until("the page is live after "+c.allow, func() bool { return b.isLive() && late.isLive() })
 		late.stop()
 	}
-	e.Real.Kill()
-	e.Until("the page says that Redis is away", func() bool { _, stale, _ := b.state(); return stale != "" && !b.isLive() })
-	e.Real.Restart(e)
-	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "reader", "reset", "on", ">secret", "~noonlock:*", "&*", "+@all").Err())
-	e.Until("the page is live after a restart", b.isLive)
 }
 
 // A search that fails keeps the names that it has not found again.

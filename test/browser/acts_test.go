@@ -8,6 +8,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -27,11 +28,11 @@ func TestActions(t *testing.T) {
 	e := testenv.OnServer(t)
 	worker := e.Client("worker-1")
 	work := newScript()
-	draw := runner(e, worker, "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, worker, "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	work.trigger(e, draw, errWorse)
-	first := elector(e, e.Client("web-1"), "board", election.Config{})
-	elector(e, e.Client("web-2"), "board", election.Config{})
-	third := elector(e, e.Client("web-3"), "board", election.Config{})
+	first, _ := actors.Elector(e, e.Client("web-1"), "board", election.Config{})
+	actors.Elector(e, e.Client("web-2"), "board", election.Config{})
+	third, _ := actors.Elector(e, e.Client("web-3"), "board", election.Config{})
 	e.Hold(e.Client("billing-1"), "invoices")
 	client := e.Client("page")
 	s := serveAs(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
@@ -119,7 +120,7 @@ func TestActions(t *testing.T) {
 	b.press("invoice", "s")
 	b.until("the button can be clicked", `!(`+answer+`).disabled`, "Release")
 	confirm("Release")
-	if seen := inspect(e, client, "invoices"); seen.Kind != lockcore.LockFree {
+	if seen := testenv.Call(client.Inspect(e.Context(), "invoices")).Must(e); seen.Kind != lockcore.LockFree {
 		e.Errorf("after a release: %+v", seen)
 	}
 }
@@ -130,8 +131,8 @@ func TestActOnAll(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	work := newScript()
-	bill := runner(e, e.Client("worker-1"), "bill-1", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	bill, _ := actors.Runner(e, e.Client("worker-1"), "bill-1", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/bill-2}:job", "v", 1, "last", 1).Err())
 	work.trigger(e, bill, errWorse)
 	work.trigger(e, bill, errWorse)
@@ -180,7 +181,7 @@ func TestActOnAll(t *testing.T) {
 func TestActionsOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
 	client := e.Client("page")
 	readOnly := serveAs(e, client, statusz.Config{})
 	acting := serveAs(e, client, statusz.Config{AllowActions: true})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -39,7 +40,7 @@ func refused(w http.ResponseWriter, r *http.Request) bool {
 func TestPasswordInURL(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
 	var behavior atomic.Value
 	behavior.Store("")
 	s := behind(e, e.Client("page"), statusz.Config{AllowActions: true}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {

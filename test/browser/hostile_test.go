@@ -15,6 +15,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -50,7 +51,7 @@ func TestHostileTexts(t *testing.T) {
 	// Locks.
 	lock := text("lock")
 	e.Hold(client("holder"), lock)
-	wait(e, client("waiter"), lock)
+	actors.Wait(e, client("waiter"), lock)
 	shared := text("shared")
 	for _, reads := range []bool{true, false} {
 		rw, err := client("rw-identity-"+strconv.FormatBool(reads)).RWMutex(shared, text("rw-owner-"+strconv.FormatBool(reads)), lockcore.LeaseConfig{})
@@ -76,7 +77,7 @@ func TestHostileTexts(t *testing.T) {
 	e.Background(le.Run)
 	e.Cleanup(func() { close(returns) })
 	e.Until("the leader leads", le.IsLeader)
-	elector(e, client("candidate"), board, election.Config{})
+	actors.Elector(e, client("candidate"), board, election.Config{})
 	operator := e.Client("operator")
 	asking := testenv.Call(election.NewElection(operator, board)).Must(e)
 	asker := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: text("asked-by"), Reason: text("asked-reason")})
@@ -88,15 +89,15 @@ func TestHostileTexts(t *testing.T) {
 	draw := text("job")
 	work := newScript()
 	worker := client("worker")
-	runner(e, worker, draw, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
-	by := job(e, operator, draw)
+	actors.Runner(e, worker, draw, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	by := actors.Job(e, operator, draw)
 	work.by = lockcore.Operator{Who: text("by"), Reason: text("reason")}
 	work.trigger(e, by, errors.New(text("error")))
 	work.trigger(e, by, errHang)
 	st := testenv.Call(by.Status(e.Context())).Must(e)
 	retried := text("retried-job")
 	tries := make(chan struct{}, 1)
-	runner(e, worker, retried, "@every 24h", singleton.JobConfig{Retry: time.Minute}, func(context.Context, singleton.Run) error {
+	actors.Runner(e, worker, retried, "@every 24h", singleton.JobConfig{Retry: time.Minute}, func(context.Context, singleton.Run) error {
 		select {
 		case tries <- struct{}{}:
 		default:
@@ -104,7 +105,7 @@ func TestHostileTexts(t *testing.T) {
 		return errors.New(hostile("attempt-error"))
 	})
 	fields["attempt-error"] = true
-	_, err = job(e, operator, retried).Trigger(e.Context())
+	_, err = actors.Job(e, operator, retried).Trigger(e.Context())
 	testenv.Must(e, err)
 	<-tries
 

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -21,7 +22,7 @@ func TestPageOfAJob(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 2, Retry: 100 * time.Millisecond}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 2, Retry: 100 * time.Millisecond}, work.work)
 	long := errors.New(strings.Repeat("long ", 80) + "the end")
 	work.results <- errWorse
 	work.trigger(e, draw, long)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -30,11 +31,11 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	for _, result := range []error{nil, errWorse, nil} {
 		work.trigger(e, draw, result)
 	}
-	elector(e, e.Client("web-1"), "board", election.Config{})
+	actors.Elector(e, e.Client("web-1"), "board", election.Config{})
 	e.Hold(e.Client("billing-1"), "invoices")
 	b := newTab(e)
 	b.visit(serve(e, statusz.Config{AllowActions: true}).URL)
@@ -153,9 +154,9 @@ func TestAccessibility(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	work.trigger(e, draw, errWorse)
-	elector(e, e.Client("web-1"), "board", election.Config{})
+	actors.Elector(e, e.Client("web-1"), "board", election.Config{})
 	for i := range 26 {
 		testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{lock-%02d}:lock", i), "x", 0).Err())
 	}

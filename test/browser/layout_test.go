@@ -9,6 +9,7 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -20,15 +21,15 @@ func TestNarrowAndLegible(t *testing.T) {
 	e := testenv.OnServer(t)
 	long := strings.Repeat("long-", 36)
 	work := newScript()
-	draw := runner(e, e.Client("worker-"+long), "draw-"+long[:150], "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-"+long), "draw-"+long[:150], "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	for _, result := range []error{nil, errWorse, fmt.Errorf("%w: no answer", singleton.ErrUnknownOutcome), errHang} {
 		work.trigger(e, draw, result)
 	}
 	testenv.Must(e, draw.Pause(e.Context()))
-	le := elector(e, e.Client("web-"+long), "board-"+long, election.Config{Metadata: map[string]string{"note": long}})
-	elector(e, e.Client("web-2"), "board-"+long, election.Config{})
+	le, _ := actors.Elector(e, e.Client("web-"+long), "board-"+long, election.Config{Metadata: map[string]string{"note": long}})
+	actors.Elector(e, e.Client("web-2"), "board-"+long, election.Config{})
 	e.Hold(e.Client("billing-1"), "invoices")
-	wait(e, e.Client("billing-2"), "invoices")
+	actors.Wait(e, e.Client("billing-2"), "invoices")
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "x", 0).Err())
 	for i := range 30 {
 		testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{x%02d}:lock", i), "x", 0).Err())
@@ -133,12 +134,12 @@ func TestThousandJobs(t *testing.T) {
 		}
 	}
 	e.Background(r.Run)
-	draw := job(e, e.Client("operator"), name(0))
+	draw := actors.Job(e, e.Client("operator"), name(0))
 	for i := range 20 {
 		work.trigger(e, draw, []error{nil, errWorse}[i%2])
 	}
 	for i := range 25 {
-		job(e, e.Client("operator"), name(i))
+		actors.Job(e, e.Client("operator"), name(i))
 	}
 	b := newTab(e)
 	s := serve(e, statusz.Config{})

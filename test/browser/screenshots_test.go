@@ -18,6 +18,7 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -131,9 +132,9 @@ func sample(e *testenv.Env) {
 	var clients []*lockcore.Client
 	for i := range 3 {
 		clients = append(clients, e.Client(fmt.Sprintf("web-%d", i+1)))
-		elector(e, clients[i], "controller", election.Config{Metadata: map[string]string{"zone": "north"}})
+		actors.Elector(e, clients[i], "controller", election.Config{Metadata: map[string]string{"zone": "north"}})
 	}
-	elector(e, clients[1], "uploads", election.Config{})
+	actors.Elector(e, clients[1], "uploads", election.Config{})
 	for _, client := range clients {
 		ps, err := partition.NewRunner(client, "tenants", 64, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 		testenv.Must(e, err)
@@ -149,12 +150,12 @@ func sample(e *testenv.Env) {
 		}
 		e.Background(r.Run)
 	}
-	report := job(e, clients[0], "report")
+	report := actors.Job(e, clients[0], "report")
 	_, err := report.Trigger(e.Context())
 	testenv.Must(e, err)
 	e.Hold(clients[0], "invoices")
-	wait(e, clients[2], "invoices")
-	wait(e, clients[1], "invoices")
+	actors.Wait(e, clients[2], "invoices")
+	actors.Wait(e, clients[1], "invoices")
 	rw := testenv.Call(clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})).Must(e)
 	_, err = rw.TryRLock(e.Context())
 	testenv.Must(e, err)

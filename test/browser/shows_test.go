@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -22,18 +23,18 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	e := testenv.OnServer(t)
 	client := e.Client("page")
 	for _, identity := range []string{"web-1", "web-2", "web-3"} {
-		elector(e, e.Client(identity), "board", election.Config{Metadata: map[string]string{"zone": "north"}})
+		actors.Elector(e, e.Client(identity), "board", election.Config{Metadata: map[string]string{"zone": "north"}})
 	}
 	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	for _, result := range []error{nil, errWorse, fmt.Errorf("%w: no answer", singleton.ErrUnknownOutcome), nil, errHang} {
 		work.trigger(e, draw, result)
 	}
-	still := runner(e, e.Client("worker-2"), "still", "0 12 * * *", singleton.JobConfig{}, work.work)
+	still, _ := actors.Runner(e, e.Client("worker-2"), "still", "0 12 * * *", singleton.JobConfig{}, work.work)
 	testenv.Must(e, still.Pause(e.Context()))
 	e.Hold(e.Client("billing-1"), "invoices")
-	wait(e, e.Client("billing-2"), "invoices")
-	wait(e, e.Client("billing-3"), "invoices")
+	actors.Wait(e, e.Client("billing-2"), "invoices")
+	actors.Wait(e, e.Client("billing-3"), "invoices")
 	rw, err := e.Client("reader-1").RWMutex("prices", "nightly", lockcore.LeaseConfig{})
 	testenv.Must(e, err)
 	_, err = rw.TryRLock(e.Context())
