@@ -2,14 +2,15 @@ package browser_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"image/png"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -20,7 +21,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -100,35 +100,19 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// sampleJobs are the jobs of the screenshots. work returns the result of an attempt at the n-th tick.
+// sampleJobs are the jobs of the screenshots, with the numbers of the runs before now that did not succeed.
 var sampleJobs = []struct {
-	name, when string
-	work       func(n, attempt int) error
+	name, when   string
+	every, after time.Duration // the schedule, from midnight
+	ends         map[int]string
 }{
-	{"billing", "*/15 * * * *", func(n, attempt int) error {
-		switch {
-		case n == 25 || n == 26 || n == 48 || n == 70 && attempt == 1:
-			return errors.New("the payment service answered 503")
-		case n == 37:
-			return fmt.Errorf("%w: the connection ended during the commit", singleton.ErrUnknownOutcome)
-		}
-		return nil
-	}},
-	{"lottery", "0 12 * * *", func(int, int) error { return nil }},
-	{"report", "30 * * * *", func(n, _ int) error {
-		if n == 8 {
-			return errors.New("the disk is full")
-		}
-		return nil
-	}},
+	{"billing", "*/15 * * * *", 15 * time.Minute, 0, map[int]string{32: "failed", 42: "unknown", 43: "skipped", 54: "failed", 55: "failed"}},
+	{"lottery", "0 12 * * *", 24 * time.Hour, 12 * time.Hour, nil},
+	{"report", "30 * * * *", time.Hour, 30 * time.Minute, map[int]string{13: "failed"}},
 }
-
-// sampleConfig is the same in both times, so that it is one definition.
-var sampleConfig = singleton.JobConfig{MaxAttempts: 2}
 
 // sample fills the server with what the screenshots show, until the end of the test.
 func sample(e *testenv.Env) {
-	past(e, time.Now().Truncate(time.Second))
 	var clients []*lockcore.Client
 	for i := range 3 {
 		clients = append(clients, e.Client(fmt.Sprintf("web-%d", i+1)))
@@ -146,12 +130,25 @@ func sample(e *testenv.Env) {
 					<-ctx.Done() // until the end of the test
 				}
 				return nil
-			}, sampleConfig))
+			}, singleton.JobConfig{}))
 		}
 		e.Background(r.Run)
 	}
-	report := actors.Job(e, clients[0], "report")
-	_, err := report.Trigger(e.Context())
+	for _, j := range sampleJobs {
+		actors.Job(e, clients[0], j.name)
+		last := time.Now().Add(-j.after).Truncate(j.every).Add(j.after)
+		for n := range int(20*time.Hour/j.every) + 1 {
+			tick, outcome := last.Add(-time.Duration(n)*j.every), cmp.Or(j.ends[n], "succeeded")
+			ms := func(after time.Duration) string { return strconv.FormatInt(tick.Add(after).UnixMilli(), 10) }
+			entry := testenv.Call(json.Marshal(map[string]string{
+				"tick": ms(0), "start": ms(0), "end": ms(time.Second), "attempt": "1", "holder": "web-1", "token": "7", "outcome": outcome,
+				"error": map[string]string{"failed": "the payment service answered 503", "unknown": "the connection ended during the commit"}[outcome],
+			})).Must(e)
+			testenv.Must(e, e.Raw.RPush(e.Context(), "noonlock:{job/"+j.name+"}:runs", entry).Err())
+		}
+		testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+j.name+"}:job", "outcome", "succeeded", "ok", last.UnixMilli()).Err())
+	}
+	_, err := actors.Job(e, clients[0], "report").Trigger(e.Context())
 	testenv.Must(e, err)
 	e.Hold(clients[0], "invoices")
 	actors.Wait(e, clients[2], "invoices")
@@ -159,68 +156,4 @@ func sample(e *testenv.Env) {
 	rw := testenv.Call(clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})).Must(e)
 	_, err = rw.TryRLock(e.Context())
 	testenv.Must(e, err)
-}
-
-// past runs the jobs in virtual time until an instant, and copies what the server then has. For 40
-// minutes, no replica was there.
-func past(e *testenv.Env, until time.Time) {
-	e.Helper()
-	type copied struct {
-		key   string
-		ttl   time.Duration
-		write []any
-	}
-	var all []copied
-	synctest.Test(e.T, func(t *testing.T) {
-		server := lockcoretest.NewRedis(t)
-		counts := map[string]int{}
-		time.Sleep(time.Until(until.Add(-20 * time.Hour)))
-		for i, length := range []time.Duration{9 * time.Hour, 10*time.Hour + 20*time.Minute} {
-			ctx, cancel := context.WithTimeout(t.Context(), length)
-			client, err := lockcore.New(server.Client(), lockcore.Config{Identity: fmt.Sprintf("web-%d", i+1)})
-			testenv.Must(t, err)
-			r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(t)
-			for _, j := range sampleJobs {
-				testenv.Must(t, r.Add(j.name, j.when, func(_ context.Context, run singleton.Run) error {
-					if run.Attempt == 1 {
-						counts[j.name]++
-					}
-					time.Sleep(time.Duration(800+counts[j.name]*37%400) * time.Millisecond)
-					return j.work(counts[j.name], run.Attempt)
-				}, sampleConfig))
-			}
-			testenv.Must(t, r.Run(ctx))
-			cancel()
-			testenv.Must(t, client.Close(t.Context()))
-			time.Sleep(40 * time.Minute * time.Duration(1-i))
-		}
-		raw, ctx := server.Client(), t.Context()
-		keys := testenv.Call(raw.Keys(ctx, "*").Result()).Must(t)
-		for _, key := range keys {
-			c := copied{key: key, ttl: raw.PTTL(ctx, key).Val()}
-			switch kind := raw.Type(ctx, key).Val(); kind {
-			case "string":
-				c.write = []any{"SET", key, raw.Get(ctx, key).Val()}
-			case "hash":
-				c.write = []any{"HSET", key}
-				for field, value := range raw.HGetAll(ctx, key).Val() {
-					c.write = append(c.write, field, value)
-				}
-			case "list":
-				c.write = []any{"RPUSH", key}
-				for _, value := range raw.LRange(ctx, key, 0, -1).Val() {
-					c.write = append(c.write, value)
-				}
-			default:
-				t.Fatalf("%s is a %s", key, kind)
-			}
-			all = append(all, c)
-		}
-	})
-	for _, c := range all {
-		testenv.Must(e, e.Raw.Do(e.Context(), c.write...).Err())
-		if c.ttl > 0 {
-			testenv.Must(e, e.Raw.PExpire(e.Context(), c.key, c.ttl).Err())
-		}
-	}
 }
