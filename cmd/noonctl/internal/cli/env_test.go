@@ -18,6 +18,7 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -146,32 +147,14 @@ func (e *env) history(job string) []singleton.HistoryEntry {
 	return decode[struct{ Runs []singleton.HistoryEntry }](e, e.must("history", job, "-o", "json")).Runs
 }
 
-// wait queues for a mutex until the end of the test.
-func (e *env) wait(identity, name string) {
-	e.Helper()
-	m := testenv.Call(e.Client(identity).Mutex(name, testenv.TTL(time.Minute))).Must(e)
-	before := e.waiters(name)
-	e.Background(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
-	e.Until("it waits", func() bool { return e.waiters(name) > before })
-}
-
 func (e *env) waiters(name string) int64 {
 	return e.Raw.ZCard(e.Context(), "noonlock:{"+name+"}:queue").Val()
-}
-
-// led waits until an elector of the election "board" is in its record.
-func (e *env) led(by string) {
-	e.Helper()
-	e.Until(by+" leads", func() bool { return e.Raw.HGet(e.Context(), "noonlock:{election/board}:leader", "holder").Val() == by })
 }
 
 // runs runs a job until the end of the test.
 func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) (stop func()) {
 	e.Helper()
-	r := testenv.Call(singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1})).Must(e)
-	testenv.Must(e, r.Add(job, schedule, work, cfg))
-	stop = e.Background(r.Run)
-	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
+	_, stop = actors.Runner(e.Env, e.client, job, schedule, cfg, work)
 	return stop
 }
 

@@ -26,8 +26,8 @@ import (
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -54,14 +54,9 @@ func (e *env) works() (resigns func()) {
 // elects starts a candidate for the election board.
 func (e *env) elects() (stop func()) {
 	e.Helper()
-	le := testenv.Call(election.NewLeaderElector(e.client, "board", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-	}, election.Config{Metadata: map[string]string{"version": "7"}})).Must(e)
-	return e.Background(le.Run)
+	_, stop = actors.Elector(e.Env, e.client, "board", election.Config{Metadata: map[string]string{"version": "7"}})
+	return stop
 }
-
-// nothing is the work of a job.
-func nothing(context.Context, singleton.Run) error { return nil }
 
 // shows runs a command until it prints the texts.
 func (e *env) shows(command string, texts ...string) {
@@ -99,7 +94,7 @@ func TestOutput(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.Hold(e.client, "orders")
-	e.wait("worker-2", "orders")
+	actors.Wait(e.Env, e.Client("worker-2"), "orders")
 	e.Hold(e.client, "orders/eu-west-1")
 	rw := testenv.Call(e.client.RWMutex("catalogue", "reader-1", lockcore.LeaseConfig{})).Must(t)
 	testenv.Call(rw.TryRLock(t.Context())).Must(t)
@@ -110,9 +105,8 @@ func TestOutput(t *testing.T) {
 	stopLeader := e.works()
 	b := &env{Env: e.Env, url: e.url, client: e.Client("b")}
 	stopB := b.elects()
-	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
 	for _, job := range []string{"draw", "poll"} {
-		e.runs(job, "@daily", nothing, singleton.JobConfig{})
+		e.runs(job, "@daily", actors.Nothing, singleton.JobConfig{})
 	}
 
 	for _, l := range decode[[]lockJSON](t, e.must("get", "locks", "-o", "json")) {
@@ -195,7 +189,7 @@ func TestOutput(t *testing.T) {
 	}
 
 	e.says("resign board --to b --reason drained", 0, "=election board: worker-1 was asked to transfer to b\n")
-	e.led("b")
+	e.shows("get election board -o json", `"leader": "b"`)
 	stopLeader()
 	e.says("resign board --to x", 66, "election board has no candidate x; it has none")
 	r = testenv.Call(testenv.Call(election.NewElection(e.client, "board")).Must(t).Record(t.Context())).Must(t)
@@ -327,7 +321,7 @@ func TestBrokenThings(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, job := range []string{"first", "zebra"} {
-		e.runs(job, "@daily", nothing, singleton.JobConfig{})
+		e.runs(job, "@daily", actors.Nothing, singleton.JobConfig{})
 	}
 	for i := range 5 {
 		e.set(fmt.Sprintf("noonlock:{job/m%d}:job", i), "x")
@@ -422,7 +416,7 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 			})
 			e.Hold(e.client, "orders")
 			e.works()
-			e.runs("draw", "@daily", nothing, singleton.JobConfig{})
+			e.runs("draw", "@daily", actors.Nothing, singleton.JobConfig{})
 			testenv.Call(testenv.Call(singleton.NewJob(c, "draw")).Must(t).Trigger(t.Context())).Must(t)
 			e.shows("get all", "lock/orders ", "election/board ", "partition/shards ", "job/draw ")
 			e.shows("history draw", "succeeded")
@@ -435,7 +429,12 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 				}
 			}
 			e.fails(77, []string{"NOPERM"}, "pause", "draw") // the rights are those of a reader
-			page := statuszOf(t, on.url)
+			options := on.options
+			options.Username, options.Password = "reader", "secret"
+			reader := testenv.Call(lockcore.NewFromOptions(&options, lockcore.Config{Logger: lockcore.Discard})).Must(t)
+			defer reader.Close(t.Context())
+			page := testenv.Call(statusz.Handler(reader, statusz.Config{})).Must(t)
+			defer page.Close()
 			for _, path := range []string{"/job?name=draw", "/terms?name=board"} {
 				w := httptest.NewRecorder()
 				if page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "NOPERM") {
@@ -444,22 +443,6 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// statuszOf returns a page about the servers of a URL.
-func statuszOf(t *testing.T, url string) *statusz.Page {
-	t.Helper()
-	options, err := redisurl.Parse(url)
-	testenv.Must(t, err)
-	c, err := lockcore.NewFromOptions(options, lockcore.Config{Logger: lockcore.Discard})
-	testenv.Must(t, err)
-	page, err := statusz.Handler(c, statusz.Config{})
-	testenv.Must(t, err)
-	t.Cleanup(func() {
-		page.Close()
-		_ = c.Close(context.Background())
-	})
-	return page
 }
 
 // A missing right and a wrong password are named, and what noonctl asked for in place of the script's hash.
@@ -547,7 +530,7 @@ func TestUnusualNames(t *testing.T) {
 func TestTriggerAtAnInstant(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.runs("draw", "@daily", nothing, singleton.JobConfig{})
+	e.runs("draw", "@daily", actors.Nothing, singleton.JobConfig{})
 	file := filepath.Join(t.TempDir(), "order")
 	testenv.Must(t, os.WriteFile(file, []byte("the secret"), 0o600))
 	const at = "2099-01-02T03:04:05Z"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -24,7 +25,7 @@ func TestFault113_LostOutput(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.Hold(e.client, "orders")
-	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.runs("draw", "@every 1s", actors.Nothing, singleton.JobConfig{})
 	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
 	for command := range strings.SplitSeq("get jobs,get locks -o json,get locks -o yaml,get locks -o name,describe lock orders,describe job draw,"+
 		"history draw,history draw -o json,doctor --observe 100ms,doctor --observe 100ms -o yaml,pause draw,resume draw,trigger draw,"+

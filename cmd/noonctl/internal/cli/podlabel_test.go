@@ -142,11 +142,7 @@ func (p *pods) elect(e *env, pod string, args ...string) *exec.Cmd {
 	if p.stderr != nil {
 		cmd.Stderr = p.stderr
 	}
-	testenv.Must(p, cmd.Start())
-	p.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	follow(p.T, cmd)
 	return cmd
 }
 

@@ -19,24 +19,13 @@ import (
 func (e *env) serve(args ...string) (url string, stop func() (code int, log string)) {
 	e.Helper()
 	cmd := e.program(append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-	errOut, err := cmd.StderrPipe()
-	testenv.Must(e, err)
-	testenv.Must(e, cmd.Start())
-	ended := false
-	out := bufio.NewReader(errOut)
+	out := bufio.NewReader(testenv.Call(cmd.StderrPipe()).Must(e))
+	follow(e.T, cmd)
 	stop = func() (int, string) {
-		ended = true
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		log, _ := io.ReadAll(out)
-		_ = cmd.Wait()
-		return cmd.ProcessState.ExitCode(), string(log)
+		testenv.Must(e, cmd.Process.Signal(syscall.SIGTERM))
+		log := testenv.Call(io.ReadAll(out)).Must(e)
+		return exitOf(e.T, cmd), string(log)
 	}
-	e.Cleanup(func() {
-		if !ended {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
 	line, err := out.ReadString('\n')
 	testenv.Must(e, err)
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "noonctl: serving ")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 )
 
 // A terminal is a pseudo-terminal. What programs print to it is collected.
@@ -91,7 +92,7 @@ func TestNarrowTerminal(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.Hold(e.client, "orders/eu-west-1")
-	e.wait("worker-2", "orders/eu-west-1")
+	actors.Wait(e.Env, e.Client("worker-2"), "orders/eu-west-1")
 	for _, args := range [][]string{{"get", "locks"}, {"describe", "lock", "orders/eu-west-1"}} {
 		narrow := newTerminal(t, 40)
 		cmd := e.program(args...)
