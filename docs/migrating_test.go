@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,27 +249,18 @@ func TestRollingMigration(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				rdb := r.Client()
-				var mu sync.Mutex
-				atWork, done := 0, 0
+				var atWork, done, values atomic.Int64
 				work := func(context.Context) error {
-					mu.Lock()
-					if atWork++; atWork != 1 {
-						t.Errorf("%d at work", atWork)
+					if n := atWork.Add(1); n != 1 {
+						t.Errorf("%d at work", n)
 					}
-					done++
-					mu.Unlock()
 					time.Sleep(20 * time.Millisecond)
-					mu.Lock()
-					atWork--
-					mu.Unlock()
+					atWork.Add(-1)
+					done.Add(1)
 					return nil
 				}
-				var values int
 				old := func(ctx context.Context) (context.Context, func() error, error) {
-					mu.Lock()
-					values++
-					value := fmt.Sprint("value ", values)
-					mu.Unlock()
+					value := fmt.Sprint("value ", values.Add(1))
 					for !setNX(t, rdb, "charge", value, time.Minute) {
 						time.Sleep(7 * time.Millisecond)
 					}
@@ -298,7 +290,7 @@ func TestRollingMigration(t *testing.T) {
 					}
 				}
 				wg.Wait()
-				testenv.Equal(t, "how often they worked", done, 100)
+				testenv.Equal(t, "how often they worked", done.Load(), 100)
 			})
 		})
 	}

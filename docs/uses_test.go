@@ -17,12 +17,12 @@ import (
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
-// upward has the number of upward uses in a package: of pairs of files of which the lower uses the upper.
-var upward = map[string]int{
-	"adapters/clientgo":  1,
-	"examples/lottery":   1,
-	"internal/lease":     2,
-	"internal/wire/conn": 1,
+// upward has the uses of a package that go up: a file, and the upper file that it uses.
+var upward = map[string][][2]string{
+	"adapters/clientgo":  {{"lock.go", "leadership.go"}},
+	"examples/lottery":   {{"serve.go", "main.go"}},
+	"internal/lease":     {{"lease.go", "keeper.go"}, {"lease.go", "renewals.go"}},
+	"internal/wire/conn": {{"pipe.go", "line.go"}},
 }
 
 // The files of a package have an order in which a file uses only files below it, with the exceptions in upward.
@@ -46,10 +46,15 @@ func TestUsesGoDown(t *testing.T) {
 				continue
 			}
 			files := strings.Fields(p[4])
-			order, up := ordered(files, usesOf(t, p[0], p[3], files, exports))
-			if len(up) != upward[path] {
-				t.Errorf("%s has %d upward uses, want %d: %s; the files from the top: %s",
-					path, len(up), upward[path], strings.Join(up, ", "), strings.Join(order, " "))
+			uses := usesOf(t, p[0], p[3], files, exports)
+			for _, use := range upward[path] {
+				if !uses[use] || len(ring(files, uses)) == 0 {
+					t.Errorf("%s: the use %q is in no ring; it must be removed from upward", path, use)
+				}
+				delete(uses, use)
+			}
+			if files := ring(files, uses); len(files) > 0 {
+				t.Errorf("%s: there is a ring of uses among these files: %s", path, strings.Join(files, " "))
 			}
 		}
 	}
@@ -105,43 +110,15 @@ func usesOf(t *testing.T, path, dir string, names []string, exports map[string]s
 	return uses
 }
 
-// ordered returns an order of the files, from the top, with few upward uses, and these. From each of several first
-// orders, it moves one file at a time to where this saves most, until no move helps.
-func ordered(files []string, uses map[[2]string]bool) (best, up []string) {
-	for start := range files {
-		order, left := slices.Concat(files[start:], files[:start]), len(files)
-		for i := 0; left > 0; i, left = i+1, left-1 {
-			name := files[i%len(files)]
-			was := slices.Index(order, name)
-			rest := slices.Delete(slices.Clone(order), was, was+1)
-			pairs, place := make([]int, len(files)), 0 // upward uses at each place, compared with the place at the top
-			for i, other := range rest {
-				pairs[i+1] = pairs[i]
-				if uses[[2]string{other, name}] {
-					pairs[i+1]--
-				}
-				if uses[[2]string{name, other}] {
-					pairs[i+1]++
-				}
-				if pairs[i+1] < pairs[place] {
-					place = i + 1
-				}
-			}
-			if pairs[place] < pairs[was] {
-				order, left = slices.Insert(rest, place, name), len(files)
-			}
+// ring returns the files that use each other in a ring, and the files below these. It removes the upper files one by one.
+func ring(files []string, uses map[[2]string]bool) []string {
+	for {
+		used := slices.DeleteFunc(slices.Clone(files), func(file string) bool {
+			return !slices.ContainsFunc(files, func(user string) bool { return user != file && uses[[2]string{user, file}] })
+		})
+		if len(used) == len(files) {
+			return used
 		}
-		var found []string
-		for i, above := range order {
-			for _, below := range order[i+1:] {
-				if uses[[2]string{below, above}] {
-					found = append(found, below+" "+above)
-				}
-			}
-		}
-		if best == nil || len(found) < len(up) {
-			best, up = order, found
-		}
+		files = used
 	}
-	return best, up
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -103,20 +104,6 @@ func TestInvalidSettings(t *testing.T) {
 	}
 }
 
-// Both ways to write the flags of help work, and list all of them.
-func TestHelp(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"help"}, {"--help"}, {"serve", "-h"}} {
-		code, stdout, stderr := lottery(t, nil, args...)
-		if code != 0 || stderr != "" || !strings.Contains(stdout, "lottery verify") || !strings.Contains(stdout, "-time-zone zone") {
-			t.Errorf("%q: code %d, %s%s", args, code, stdout, stderr)
-		}
-	}
-	if code, stdout, _ := lottery(t, nil, "--version"); code != 0 || !strings.HasPrefix(stdout, "lottery version ") {
-		t.Errorf("--version: code %d, %s", code, stdout)
-	}
-}
-
 // The program fails if its output is lost, for example because the disk is full.
 func TestFault113_LostOutput(t *testing.T) {
 	t.Parallel()
@@ -132,6 +119,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 // service is `lottery serve` in this process, with its log.
 type service struct {
+	*testenv.Env
 	mu   sync.Mutex
 	log  bytes.Buffer
 	stop context.CancelFunc
@@ -144,48 +132,44 @@ func (s *service) Write(p []byte) (int, error) {
 	return s.log.Write(p)
 }
 
+func (s *service) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
 // logs waits until the log has n matches of a pattern, and returns the last of them.
-func (s *service) logs(t *testing.T, n int, pattern string) []string {
-	t.Helper()
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
-		s.mu.Lock()
-		text := s.log.String()
-		s.mu.Unlock()
-		if found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1); len(found) >= n {
-			return found[n-1]
+func (s *service) logs(n int, pattern string) (found []string) {
+	s.Helper()
+	s.Until(fmt.Sprintf("the log has %d times %s", n, pattern), func() bool {
+		all := regexp.MustCompile(pattern).FindAllStringSubmatch(s.String(), -1)
+		if len(all) >= n {
+			found = all[n-1]
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the log does not have %d times %s:\n%s", n, pattern, text)
-		}
-	}
+		return found != nil
+	})
+	return found
 }
 
-// draws waits for n more draws of these replicas.
-func draws(t *testing.T, n int, replicas ...*service) {
-	t.Helper()
-	log := func() string {
-		var all strings.Builder
-		for _, s := range replicas {
-			s.mu.Lock()
-			all.WriteString(s.log.String())
-			s.mu.Unlock()
-		}
-		return all.String()
-	}
-	want := strings.Count(log(), "draw committed") + n
-	for end := time.Now().Add(testenv.Patience); strings.Count(log(), "draw committed") < want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("there are fewer than %d draws:\n%s", want, log())
-		}
-	}
+// draws waits for n more draws of these two replicas.
+func draws(n int, one, two *service) {
+	one.Helper()
+	count := func() int { return strings.Count(one.String()+two.String(), "draw committed") }
+	want := count() + n
+	one.Until(fmt.Sprintf("there are %d draws", want), func() bool { return count() >= want })
 }
 
-func serveWith(t *testing.T, environ []string, args ...string) *service {
+func serveWith(t *testing.T, environ []string) *service {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	s := &service{stop: stop, code: make(chan int, 1)}
-	go func() { s.code <- run(ctx, append([]string{"serve"}, args...), environ, io.Discard, s) }()
-	t.Cleanup(stop)
+	s := &service{Env: &testenv.Env{T: t}, stop: stop, code: make(chan int, 1)}
+	go func() { s.code <- run(ctx, []string{"serve"}, environ, io.Discard, s) }()
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			t.Logf("the log is\n%s", s)
+		}
+	})
 	return s
 }
 
@@ -201,7 +185,7 @@ func get(t *testing.T, url string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// A replica draws, answers probes, and stops. verify passes then, and finds each change of the draws.
+// A replica draws, says why it cannot, and stops. verify passes then, and finds each change of the draws.
 func TestServeAndVerify(t *testing.T) {
 	t.Parallel()
 	redis := servers.Redis(t, "requirepass "+secret)
@@ -214,13 +198,8 @@ func TestServeAndVerify(t *testing.T) {
 		t.Errorf("winners without a database: code %d, %s", code, stderr)
 	}
 	s := serveWith(t, environ)
-	url := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1]
-	s.logs(t, 3, "draw committed")
-	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics", "/statusz/"} {
-		if code, body := get(t, url+path); code != http.StatusOK {
-			t.Errorf("%s: %d %s", path, code, body)
-		}
-	}
+	url := "http://" + s.logs(1, `"msg":"listening","address":"([^"]+)"`)[1]
+	s.logs(3, "draw committed")
 	redis.Pause()
 	answers(t, url+"/readyz/database", http.StatusInternalServerError, "asking Redis which database has the draws: ")
 	redis.Resume()
@@ -229,12 +208,10 @@ func TestServeAndVerify(t *testing.T) {
 	if code := <-s.code; code != 0 {
 		t.Errorf("serve: code %d", code)
 	}
-	s.logs(t, 1, "replica is stopping")
-	s.mu.Lock()
-	if strings.Contains(s.log.String(), secret) {
+	s.logs(1, "replica is stopping")
+	if strings.Contains(s.String(), secret) {
 		t.Error("the log contains a password")
 	}
-	s.mu.Unlock()
 
 	code, stdout, stderr := lottery(t, environ, "winners", "--time-zone", "Asia/Shanghai")
 	ticks := regexp.MustCompile(`(?m)^(\S+ \S+) \+08:00  drawn by \S+ at attempt 1, token \d+\n(  +\d  [abcd]\n){3}`).FindAllStringSubmatch(stdout, -1)
@@ -292,7 +269,7 @@ func TestFault142_OtherDatabases(t *testing.T) {
 			"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
 		}
 		s = serveWith(t, environ)
-		return environ, s, "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1] + "/readyz/database"
+		return environ, s, "http://" + s.logs(1, `"msg":"listening","address":"([^"]+)"`)[1] + "/readyz/database"
 	}
 	const prefix = "noonlock:a/lottery"
 	production, copied, other := path(), path(), path()
@@ -301,9 +278,9 @@ func TestFault142_OtherDatabases(t *testing.T) {
 	answers(t, oneReady, http.StatusOK, "")
 	answers(t, twoReady, http.StatusOK, "")
 	for _, s := range []*service{one, two} {
-		s.logs(t, 1, "database is available")
+		s.logs(1, "database is available")
 	}
-	draws(t, 1, one, two)
+	draws(1, one, two)
 	db, err := sql.Open("sqlite", production)
 	testenv.Must(t, err)
 	defer db.Close()
@@ -333,7 +310,7 @@ func TestFault142_OtherDatabases(t *testing.T) {
 	testenv.Must(t, rdb.FlushAll(t.Context()).Err())
 	environ, _, ready := replica(prefix, path())
 	environs = append(environs, environ)
-	draws(t, 3, one, two)
+	draws(3, one, two)
 	for _, ready := range append(readies, ready) {
 		answers(t, ready, http.StatusInternalServerError, "the draws are in another database")
 	}
@@ -341,12 +318,12 @@ func TestFault142_OtherDatabases(t *testing.T) {
 		t.Errorf("other databases have draws:\n%s\nand had\n%s", after, before)
 	}
 	_, third, _ := replica("noonlock:b/lottery", path())
-	third.logs(t, 1, "draw committed")
+	third.logs(1, "draw committed")
 	if code, stdout, stderr := lottery(t, environs[0], "accept"); code != 0 || !strings.Contains(stdout, "the draws are in sqlite:") {
 		t.Errorf("accept: code %d, %s%s", code, stdout, stderr)
 	}
 	for _, s := range []*service{one, two} {
-		s.logs(t, 1, "lottery: the draws are in another database") // it has ended
+		s.logs(1, "lottery: the draws are in another database") // it has ended
 		if code := <-s.code; code != failed {
 			t.Errorf("a replica of production has ended with code %d", code)
 		}
@@ -357,13 +334,8 @@ func TestFault142_OtherDatabases(t *testing.T) {
 // answers waits until a URL has an answer with that code and text.
 func answers(t *testing.T, url string, want int, text string) {
 	t.Helper()
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
+	(&testenv.Env{T: t}).Until(fmt.Sprintf("%s answers %d %s", url, want, text), func() bool {
 		code, body := get(t, url)
-		if code == want && strings.Contains(body, text) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %d %s; want %d %s", url, code, body, want, text)
-		}
-	}
+		return code == want && strings.Contains(body, text)
+	})
 }

@@ -29,7 +29,6 @@ type pods struct {
 	*testing.T
 	server  *httptest.Server
 	account string
-	stderr  *os.File // of the replicas; nil: discarded
 	log     testenv.Log
 
 	mu      sync.Mutex
@@ -139,9 +138,6 @@ func (p *pods) elect(e *env, pod string, args ...string) *exec.Cmd {
 	cmd := e.program(append([]string{"elect", "board", "--identity", pod, "--pod-label", "leader=yes"}, args...)...)
 	cmd.Env = append(cmd.Env, accountVariable+"="+p.account, "POD_NAME="+pod,
 		"KUBERNETES_SERVICE_HOST="+p.getenv("KUBERNETES_SERVICE_HOST"), "KUBERNETES_SERVICE_PORT="+p.getenv("KUBERNETES_SERVICE_PORT"))
-	if p.stderr != nil {
-		cmd.Stderr = p.stderr
-	}
 	follow(p.T, cmd)
 	return cmd
 }
@@ -172,19 +168,6 @@ func TestElectLabelsItsPod(t *testing.T) {
 	e.must("release", "election/board", "--yes") // b notices it at its next renewal
 	awaits("[c]")
 	e.Until("b waits again", func() bool { return e.waiters("election/board") == 1 })
-}
-
-// Nobody reads the standard error of a replica, and the pipe is full. The label follows the leader.
-func TestFault63_FullPipe(t *testing.T) {
-	t.Parallel()
-	e, p := newEnv(t), newPods(t)
-	_, p.stderr, _ = unread(t, "pipe full")
-	a := p.elect(e, "a", "--http", "127.0.0.1:0")
-	e.Until("a has the label", func() bool { return p.labeled() == "[a]" })
-	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
-	if code := exitOf(t, a); code != 0 || p.labeled() != "[]" {
-		t.Errorf("a has the exit code %d, and the label is at %s", code, p.labeled())
-	}
 }
 
 // If the API of Kubernetes does not answer, the leader resigns all the same.

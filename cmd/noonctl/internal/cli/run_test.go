@@ -5,7 +5,6 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,16 +27,10 @@ func exits(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := cmd.Run()
-	exit, failed := errors.AsType[*exec.ExitError](err)
-	if err != nil && !failed {
+	if err := cmd.Run(); cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	code := 0
-	if failed {
-		code = exit.ExitCode()
-	}
-	return result{code, out.String(), errOut.String()}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
 }
 
 // lockFree reports whether a lock is free.

@@ -49,7 +49,7 @@ func unread(t *testing.T, why string) (stdout, stderr, readErr *os.File) {
 
 // Nothing waits for output that nobody reads, and a pipe without a reader ends no program: runs of cron are recorded, a
 // lost lease and a signal end run and elect in time. If somebody reads again, the number of dropped bytes stands in the output.
-func TestFault141_NobodyReadsTheOutput(t *testing.T) {
+func TestFault63_141_NobodyReadsTheOutput(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{"pipe full", "closed", "disk full"} {
 		t.Run(why, func(t *testing.T) {
