@@ -21,6 +21,7 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv/actors"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -99,14 +100,8 @@ func TestAGoodServer(t *testing.T) {
 	e := testenv.OnServer(t, "appendonly yes", "appendfsync always")
 	c := e.Client("a")
 	e.Hold(c, "orders")
-	le := testenv.Call(election.NewLeaderElector(c, "board", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-	}, election.Config{})).Must(t)
-	r := testenv.Call(singleton.NewRunner(c, singleton.Config{})).Must(t)
-	testenv.Must(t, r.Add("draw", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
-	e.Background(le.Run)
-	e.Background(r.Run)
-	e.Until("all have begun", func() bool { return le.IsLeader() && e.Exists("noonlock:{job/draw}:job") })
+	actors.Elector(e, c, "board", election.Config{})
+	actors.Runner(e, c, "draw", "@yearly", singleton.JobConfig{}, actors.Nothing)
 	p := examine(t, quick, at(e.Real))
 	for _, check := range p.Checks {
 		if check.Verdict != doctor.OK && check.Name != "round trip" || check.Server != e.Real.Addr() {
@@ -126,6 +121,8 @@ func TestAGoodServer(t *testing.T) {
 	if left := e.Raw.Keys(t.Context(), "*doctor*").Val(); len(left) > 0 {
 		t.Errorf("keys are left: %q", left)
 	}
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "orders", "everything"), noonlock.ErrConfig)
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "a b", doctor.UseMutex), noonlock.ErrConfig)
 }
 
 // worst returns the worst verdict of a check.
@@ -436,48 +433,36 @@ func TestCluster(t *testing.T) {
 	examine(t, quick, nodes(c.Addrs())).has("connection", doctor.Fail, "no connection")
 }
 
-// Each primary of a cluster has a name for trials. One node alone is not a server for all names.
+// Each primary of a cluster has a name for trials, also if some of the given addresses do not answer. The order in which
+// they are asked is random. One node alone is not a server for all names.
 func TestClusterOfThree(t *testing.T) {
 	t.Parallel()
 	c := servers.LendCluster(t)
-	p := examine(t, quick, nodes(c.Addrs()[:1]))
-	for _, check := range []string{"messages", "write", "rights", "keys"} {
-		at := map[string]bool{}
-		for _, c := range p.Checks {
-			at[c.Server] = at[c.Server] || c.Name == check && c.Verdict == doctor.OK
-		}
-		for _, addr := range c.Addrs() {
-			if !at[addr] {
-				t.Errorf("%s of %s: %+v", check, addr, p.Checks)
-			}
-		}
-	}
-	examine(t, quick, at(c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
-}
-
-// Some of the addresses of a cluster do not answer. The order in which they are asked is random.
-func TestClusterWithSilentAddresses(t *testing.T) {
-	t.Parallel()
-	var addrs []string
+	given := c.Addrs()[:1:1]
 	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		testenv.Must(t, err)
+		l := testenv.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t)
 		t.Cleanup(func() { l.Close() })
-		addrs = append(addrs, l.Addr().String())
+		given = append(given, l.Addr().String())
 	}
-	c := servers.LendCluster(t)
-	addrs = append(addrs, c.Addrs()[0])
 	patient := quick
 	patient.Timeout = 15 * time.Second
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if p := examine(t, patient, nodes(slices.Clone(addrs))); p.Topology != "a cluster of 3 primary nodes and 0 replicas" {
-				t.Errorf("%+v", p.Report)
+			p := examine(t, patient, nodes(slices.Clone(given)))
+			for _, check := range []string{"messages", "write", "rights", "keys"} {
+				at := map[string]bool{}
+				for _, c := range p.Checks {
+					at[c.Server] = at[c.Server] || c.Name == check && c.Verdict == doctor.OK
+				}
+				if slices.ContainsFunc(c.Addrs(), func(addr string) bool { return !at[addr] }) || p.Topology != "a cluster of 3 primary nodes and 0 replicas" {
+					t.Errorf("%s: %+v", check, p.Report)
+				}
 			}
 		})
 	}
 	all.Wait()
+	examine(t, quick, at(c.Primaries[0])).has("role", doctor.Fail, "one node of a cluster with 3 primaries")
 }
 
 // Behind Sentinels, the primary is asked, and they are compared: one is stuck, one knows another name, and one hears
@@ -601,30 +586,4 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-}
-
-// CheckRights tries the commands of the scripts of a use, and leaves nothing behind. That it finds each right that is
-// missing, lockcore tests.
-func TestCheckRights(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	for _, use := range doctor.Uses() {
-		check := func(rule string) error {
-			return doctor.CheckRights(t.Context(), e.ClientWith(e.As(use+rule, "~noonlock:*", "&noonlock:*", "+@all", rule), lockcore.Config{}), "orders", use)
-		}
-		for rule, uses := range map[string]string{
-			"-zscore": "mutex rwmutex election partitions", "-zmscore": "rwmutex", "-pexpireat": "rwmutex partitions", "-ltrim": "election job", "-persist": "job", "-scan": "",
-		} {
-			err := check(rule)
-			if needed := slices.Contains(strings.Fields(uses), use); (err != nil) != needed || lockcore.IsTemporary(err) || needed && !strings.Contains(err.Error(), strings.ToUpper(rule[1:])) {
-				t.Errorf("%s with %s: %v", use, rule, err)
-			}
-		}
-	}
-	if keys := e.Raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
-		t.Errorf("keys are left: %q", keys)
-	}
-	c := e.ClientWith(e.Direct(), lockcore.Config{})
-	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "orders", "everything"), noonlock.ErrConfig)
-	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "a b", doctor.UseMutex), noonlock.ErrConfig)
 }

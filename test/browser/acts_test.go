@@ -35,7 +35,7 @@ func TestActions(t *testing.T) {
 	third, _ := actors.Elector(e, e.Client("web-3"), "board", election.Config{})
 	e.Hold(e.Client("billing-1"), "invoices")
 	client := e.Client("page")
-	s := serveAs(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
+	s := serve(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
 	b := newTab(e)
 	b.visit(s.URL)
 	status := func() singleton.Status {
@@ -137,7 +137,7 @@ func TestActOnAll(t *testing.T) {
 	work.trigger(e, bill, errWorse)
 	work.trigger(e, bill, errWorse)
 	b := newTab(e)
-	s := serve(e, statusz.Config{AllowActions: true})
+	s := serve(e, e.Client("page"), statusz.Config{AllowActions: true})
 	b.visit(s.URL + "/?q=bill")
 	b.until("they are counted", `document.querySelector('#jobs .head .quiet').textContent.startsWith('2 of 3, 1 failing')`)
 	ask := func(label, question string) {
@@ -183,8 +183,8 @@ func TestActionsOfOthersAreRefused(t *testing.T) {
 	e := testenv.OnServer(t)
 	draw, _ := actors.Runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{}, newScript().work)
 	client := e.Client("page")
-	readOnly := serveAs(e, client, statusz.Config{})
-	acting := serveAs(e, client, statusz.Config{AllowActions: true})
+	readOnly := serve(e, client, statusz.Config{})
+	acting := serve(e, client, statusz.Config{AllowActions: true})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte("<!DOCTYPE html><title>another site</title><body>"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -31,11 +32,6 @@ import (
 // chromium is the browser of all tests.
 var chromium struct {
 	sync.Once
-	process
-}
-
-// A process is a browser that runs.
-type process struct {
 	ctx  context.Context
 	stop func()
 	err  error
@@ -58,23 +54,21 @@ func TestMain(m *testing.M) {
 func theChromium(tb testing.TB) context.Context {
 	tb.Helper()
 	path := servers.Program(tb, "chromium", "chromium", "google-chrome")
-	chromium.Do(func() { chromium.start(path) })
+	chromium.Do(func() {
+		// Host names are not looked up, and nothing is sent to another machine. A tab of another test may
+		// cover this one.
+		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
+			chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
+			chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
+			chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
+			chromedp.Flag("lang", "en-US"))
+		all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
+		ctx, stop := chromedp.NewContext(all)
+		chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() }
+		_, chromium.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
+	})
 	testenv.Must(tb, chromium.err)
 	return chromium.ctx
-}
-
-func (p *process) start(path string) {
-	// Host names are not looked up, and nothing is sent to another machine. A tab of another test may
-	// cover this one.
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
-		chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
-		chromedp.Flag("lang", "en-US"))
-	all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
-	ctx, stop := chromedp.NewContext(all)
-	p.ctx, p.stop = ctx, func() { stop(); stopAll() }
-	_, p.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
 }
 
 // A tab is a tab of the browser, with an own profile.
@@ -248,31 +242,10 @@ func (b *tab) shows(kind, name string, texts ...string) {
 	})
 }
 
-// A site serves the page.
-type site struct {
-	*httptest.Server
-	page *statusz.Page
-}
-
 // serve serves the page until the end of the test.
-func serve(e *testenv.Env, cfg statusz.Config) *site {
+func serve(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *httptest.Server {
 	e.Helper()
-	return serveAs(e, e.Client("page"), cfg)
-}
-
-func serveAs(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *site {
-	e.Helper()
-	page := testenv.Call(statusz.Handler(client, cfg)).Must(e)
-	s := &site{httptest.NewServer(page), page}
-	e.Cleanup(s.close)
-	return s
-}
-
-// close ends the server and the streams of the page.
-func (s *site) close() {
-	s.page.Close()
-	s.CloseClientConnections()
-	s.Close()
+	return behind(e, client, cfg, func(w http.ResponseWriter, r *http.Request, page http.Handler) { page.ServeHTTP(w, r) })
 }
 
 // point moves the pointer to the middle of an element.

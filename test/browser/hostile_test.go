@@ -111,7 +111,7 @@ func TestHostileTexts(t *testing.T) {
 
 	testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+text("idle-job")+"}:job", "v", "1", "last", st.Last.UnixMilli(), "spec", text("idle-schedule")).Err())
 
-	s := serve(e, statusz.Config{Title: text("title"), AllowActions: true})
+	s := serve(e, e.Client("page"), statusz.Config{Title: text("title"), AllowActions: true})
 	b := newTab(e)
 	b.watchForScripts()
 	b.visit(s.URL)

@@ -38,7 +38,7 @@ func TestKeyboard(t *testing.T) {
 	actors.Elector(e, e.Client("web-1"), "board", election.Config{})
 	e.Hold(e.Client("billing-1"), "invoices")
 	b := newTab(e)
-	b.visit(serve(e, statusz.Config{AllowActions: true}).URL)
+	b.visit(serve(e, e.Client("page"), statusz.Config{AllowActions: true}).URL)
 	b.shows("elections", "board", "Resign")
 	b.shows("jobs", "draw", "Pause", "Trigger")
 	b.shows("locks", "invoices", "Release")
@@ -161,7 +161,7 @@ func TestAccessibility(t *testing.T) {
 		testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{lock-%02d}:lock", i), "x", 0).Err())
 	}
 	b := newTab(e)
-	b.visit(serve(e, statusz.Config{Title: "the title", AllowActions: true}).URL)
+	b.visit(serve(e, e.Client("page"), statusz.Config{Title: "the title", AllowActions: true}).URL)
 	b.shows("elections", "board", "Resign")
 	b.shows("jobs", "draw", "Trigger")
 	b.shows("locks", "lock-24", "Release")

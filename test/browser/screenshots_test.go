@@ -73,7 +73,7 @@ func TestScreenshots(t *testing.T) {
 	e := testenv.OnServer(t)
 	sample(e)
 	b := newTab(e)
-	b.visit(serve(e, statusz.Config{}).URL)
+	b.visit(serve(e, e.Client("page"), statusz.Config{}).URL)
 	b.shows("elections", "controller", "since", "Candidates, the next leader first:")
 	b.shows("jobs", "report", "running")
 	b.shows("jobs", "billing", "replicas 3")

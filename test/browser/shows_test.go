@@ -51,7 +51,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	})
 
 	b := newTab(e)
-	b.visit(serveAs(e, client, statusz.Config{Title: "the title"}).URL)
+	b.visit(serve(e, client, statusz.Config{Title: "the title"}).URL)
 	b.until("the page is live", `document.getElementById('state').textContent === 'live' && document.title === 'the title'`)
 
 	for kind, names := range map[overview.Kind][]string{
