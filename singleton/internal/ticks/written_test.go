@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // for machines that have no time zone data
 )
 
 // A later version and noonctl read the same ticks from the text of a schedule, even if the name of
