@@ -3,7 +3,6 @@ package explorer
 import (
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // lockModel models processes that acquire one lock with the real scripts. Each process follows
@@ -11,10 +10,9 @@ import (
 type lockModel struct {
 	trial
 	atlas   *atlas
-	servers []*redisServer // one for each worker
-	scripts [4]script      // as lockKind.scripts
+	server  *redisServer
+	scripts [4]script // as lockKind.scripts
 
-	mu    sync.Mutex
 	ends  map[lockState]uint8 // states from which all processes are served, and after how many ticks
 	worst uint8
 }
@@ -118,13 +116,12 @@ func (m *lockModel) start() lockState {
 }
 
 // call runs a script on the state's world.
-func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
+func (m *lockModel) call(s *lockState, c lineCall) outcome {
 	sc := m.scripts[[...]int{opLook: 0, opRenew: 1, opLeave: 2, opWithdraw: 2, opDowngrade: 3}[c.op]]
 	out := m.atlas.run(runKey{s.world, int32(sc.id), c.code()}, func(w world) (world, outcome) {
 		keys, argv := m.request(w, c)
-		server := m.servers[worker]
-		server.mute = m.mute
-		after, reply, published, err := server.run(sc, w, base, keys, argv)
+		m.server.mute = m.mute
+		after, reply, published, err := m.server.run(sc, w, base, keys, argv)
 		if err != nil {
 			return w, outcome{broken: "the script failed: " + err.Error()}
 		}
@@ -250,7 +247,7 @@ func (s *lockState) addLate(op lineOp, a attemptID) bool {
 }
 
 // steps calls emit for every possible step from a state. broken is the promise that the step breaks, or "".
-func (m *lockModel) steps(s lockState, worker int, emit func(what step, to lockState, broken string)) {
+func (m *lockModel) steps(s lockState, emit func(what step, to lockState, broken string)) {
 	emitted := func(what step, to lockState, broken string) { emit(what, m.canonical(to), broken) }
 	for p := range m.processes {
 		c := s.c[p]
@@ -268,7 +265,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(what step, to lockS
 		}
 		// run sends a request that arrives immediately. If lost is set, its answer is lost.
 		ask := func(from lockState, what string, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
-			out := m.call(&from, worker, lineCall{op, attemptOf(p, int(from.c[p].slot))})
+			out := m.call(&from, lineCall{op, attemptOf(p, int(from.c[p].slot))})
 			ok, broken := true, out.broken
 			if broken == "" {
 				ok, broken = answer(&from, &from.c[p], out.code)
@@ -372,7 +369,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(what step, to lockS
 				return true
 			})
 		}
-		m.behind(s, p, worker, emitted)
+		m.behind(s, p, emitted)
 		if s.deaths < m.deaths {
 			simple("dies", func(to *lockState, c *lockClient) bool {
 				to.deaths++
@@ -391,7 +388,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(what step, to lockS
 		}
 		from := s
 		from.late[i] = lateRequest{}
-		out := m.call(&from, worker, lineCall(l))
+		out := m.call(&from, lineCall(l))
 		emitted(step{"had sent a request that arrives now", uint8(l.attempt.process()), uint8(l.op)}, from, out.broken)
 	}
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
@@ -484,11 +481,11 @@ func (c *lockClient) leaves() {
 }
 
 // behind models Client.withdraw, and the release of a grant for an attempt that has ended.
-func (m *lockModel) behind(s lockState, p, worker int, emit func(what step, to lockState, broken string)) {
+func (m *lockModel) behind(s lockState, p int, emit func(what step, to lockState, broken string)) {
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))
 	leave := func(from lockState, what string, done bool) {
-		out := m.call(&from, worker, lineCall{c.back, a})
+		out := m.call(&from, lineCall{c.back, a})
 		if done {
 			if c.back == opWithdraw {
 				from.c[p].tombless &^= 1 << c.backSlot

@@ -3,7 +3,6 @@ package explorer
 import (
 	"cmp"
 	"os"
-	"runtime"
 	"strconv"
 	"testing"
 
@@ -32,25 +31,13 @@ type trial struct {
 	depth     int
 }
 
-func (tr trial) model(tb testing.TB, l *library, a *atlas, edits []edit, workers int) *lockModel {
+func (tr trial) model(tb testing.TB, l *library, a *atlas, edits []edit) *lockModel {
 	tb.Helper()
-	m := &lockModel{trial: tr, atlas: a, ends: map[lockState]uint8{}, servers: newServers(tb, workers)}
+	m := &lockModel{trial: tr, atlas: a, ends: map[lockState]uint8{}, server: newServer(tb)}
 	for i, name := range tr.kind.scripts() {
 		m.scripts[i] = l.load(name, edits)
 	}
 	return m
-}
-
-func newServers(tb testing.TB, n int) []*redisServer {
-	tb.Helper()
-	var all []*redisServer
-	for range n {
-		s, err := newServer()
-		must(tb, err)
-		tb.Cleanup(s.redis.Close)
-		all = append(all, s)
-	}
-	return all
 }
 
 // Two processes may have two faults on a path. Three processes may have fewer, since there
@@ -67,7 +54,6 @@ var (
 
 func TestLocks(t *testing.T) {
 	l := newLibrary(t)
-	workers := runtime.GOMAXPROCS(0)
 	for _, c := range []struct {
 		name string
 		trial
@@ -84,9 +70,10 @@ func TestLocks(t *testing.T) {
 		{"Semaphore, 3 processes, the counter of tokens and the size are lost", trial{twoSlots, 3, 1, 1, true, 5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			a := newAtlas(c.rules)
-			m := c.model(t, l, a, nil, workers)
-			f := search(m, c.depth+deeper(t), workers)
+			m := c.model(t, l, a, nil)
+			f := search(m, c.depth+deeper(t))
 			if f.broken != "" {
 				t.Fatal(f)
 			}

@@ -420,64 +420,49 @@ type word struct {
 type kind uint8
 
 const (
-	name kind = iota
-	keyword
+	keyword kind = iota
+	name
 	numeral
 	str
 	symbol
 )
 
-var (
-	keywords = regexp.MustCompile(`^(and|break|do|else|elseif|end|false|for|function|goto|if|in|local|nil|not|or|repeat|return|then|true|until|while)$`)
-	patterns = []struct {
-		kind kind
-		re   *regexp.Regexp
-	}{
-		{name, regexp.MustCompile(`^[A-Za-z_]\w*`)},
-		{numeral, regexp.MustCompile(`^\d[\w.]*`)},
-		{str, regexp.MustCompile(`^('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")`)},
-		{symbol, regexp.MustCompile(`^(\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.])`)},
-	}
-	skipped = regexp.MustCompile(`^(--[^\n]*|[ \t\r\n]+)`)
-)
+// lexeme matches what is skipped, or a word of each kind.
+var lexeme = regexp.MustCompile(`^(?:(--[^\n]*|[ \t\r\n]+)` +
+	`|((?:and|break|do|else|elseif|end|false|for|function|goto|if|in|local|nil|not|or|repeat|return|then|true|until|while)\b)` +
+	`|([A-Za-z_]\w*)` +
+	`|(\d[\w.]*)` +
+	`|('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")` +
+	`|(\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.]))`)
 
 // lex splits a script into tokens. It does not support long strings and long comments, which the
 // scripts do not contain.
 func lex(text string) ([]word, error) {
 	var all []word
 	depth, fresh := 0, true
-next:
-	for at := 0; at < len(text); {
-		if s := skipped.FindString(text[at:]); s != "" {
-			for i := range s {
-				fresh = fresh || s[i] == '\n'
-			}
-			at += len(s)
+	for begin, at := 0, 0; at < len(text); begin = at {
+		m := lexeme.FindStringSubmatch(text[at:])
+		if m == nil {
+			return nil, fmt.Errorf("what is at %.20q?", text[at:])
+		}
+		at += len(m[0])
+		if m[1] != "" {
+			fresh = fresh || strings.Contains(m[1], "\n")
 			continue
 		}
-		for _, p := range patterns {
-			s := p.re.FindString(text[at:])
-			if s == "" {
-				continue
-			}
-			t := word{kind: p.kind, text: s, begin: at, end: at + len(s), first: fresh}
-			if t.kind == name && keywords.MatchString(s) {
-				t.kind = keyword
-			}
-			switch s {
-			case ")", "}", "]":
-				depth--
-			}
-			t.depth = depth
-			switch s {
-			case "(", "{", "[":
-				depth++
-			}
-			all = append(all, t)
-			at, fresh = t.end, false
-			continue next
+		t := word{text: m[0], begin: begin, end: at, first: fresh}
+		t.kind = kind(slices.Index(m[2:], m[0]))
+		switch t.text {
+		case ")", "}", "]":
+			depth--
 		}
-		return nil, fmt.Errorf("what is at %.20q?", text[at:])
+		t.depth = depth
+		switch t.text {
+		case "(", "{", "[":
+			depth++
+		}
+		all = append(all, t)
+		fresh = false
 	}
 	if depth != 0 {
 		return nil, fmt.Errorf("%d brackets are left open", depth)

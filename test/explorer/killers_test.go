@@ -54,16 +54,11 @@ type exploration struct {
 	explore func(t *testing.T, edits []edit) string
 }
 
-// A trial can be an exploration.
-type explorable interface {
-	exploration(l *library) exploration
-}
-
 func (tr trial) exploration(l *library) exploration {
 	a := newAtlas(tr.rules) // shared by all mutants, since most scripts are equal in them
 	return exploration{tr.kind.scripts(), func(t *testing.T, edits []edit) string {
 		t.Helper()
-		return search(tr.model(t, l, a, edits, 1), tr.depth, 1).broken
+		return search(tr.model(t, l, a, edits), tr.depth).broken
 	}}
 }
 
@@ -81,31 +76,27 @@ func newHunt(t *testing.T, l *library) *hunt {
 	// The first explorations detect most mutants with few states.
 	h.explore(
 		"mutexes",
-		trial{mutexes, 2, 1, 1, false, 5},
-		trial{mutexes, 3, 0, 1, false, 5},
-		trial{rules{mutex{}, true}, 2, 0, 1, false, 5},
-		trial{mutexes, 2, 2, 1, true, 4},
-		trial{mutexes, 2, 2, 1, false, 7},
+		trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
+		trial{mutexes, 3, 0, 1, false, 5}.exploration(l),
+		trial{rules{mutex{}, true}, 2, 0, 1, false, 5}.exploration(l),
+		trial{mutexes, 2, 2, 1, true, 4}.exploration(l),
+		trial{mutexes, 2, 2, 1, false, 7}.exploration(l),
 	)
 	h.explore(
 		"owned",
-		trial{rwLocks, 2, 1, 1, false, 4},
-		trial{rwOwners, 3, 0, 1, false, 4},
-		trial{writers, 3, 1, 1, false, 5},
-		trial{rwLocks, 3, 0, 1, false, 5},
-		trial{rwOwners, 3, 0, 1, false, 6},
-		trial{rwLocks, 2, 1, 1, false, 6},
+		trial{rwLocks, 2, 1, 1, false, 4}.exploration(l),
+		trial{rwOwners, 3, 0, 1, false, 4}.exploration(l),
+		trial{writers, 3, 1, 1, false, 5}.exploration(l),
+		trial{rwLocks, 3, 0, 1, false, 5}.exploration(l),
+		trial{rwOwners, 3, 0, 1, false, 6}.exploration(l),
+		trial{rwLocks, 2, 1, 1, false, 6}.exploration(l),
 	)
-	h.explore("slots", trial{twoSlots, 3, 0, 1, false, 4}, trial{twoSlots, 3, 1, 1, true, 4})
-	h.explore("runs", twice, once)
+	h.explore("slots", trial{twoSlots, 3, 0, 1, false, 4}.exploration(l), trial{twoSlots, 3, 1, 1, true, 4}.exploration(l))
+	h.explore("runs", twice.exploration(l), once.exploration(l))
 	return h
 }
 
-func (h *hunt) explore(name string, trials ...explorable) {
-	var tries []exploration
-	for _, tr := range trials {
-		tries = append(tries, tr.exploration(h.library))
-	}
+func (h *hunt) explore(name string, tries ...exploration) {
 	name = "explore:" + name
 	h.killers[name] = &killer{name: name, try: func(t *testing.T, m edit, _ bool, _ time.Duration) (broken string, _ error) {
 		t.Helper()
@@ -167,16 +158,11 @@ func (h *hunt) hunt(t *testing.T, m mutant, killers []*killer, again bool) (by, 
 // the file.
 func (h *hunt) anything(t *testing.T, m mutant) (string, error) {
 	t.Helper()
-	by := ""
-	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:slots", "explore:runs"} {
-		why, err := h.killers[name].try(t, m.edit, false, 0)
-		if err != nil {
-			return "", err
-		}
-		if why != "" {
-			by = name
-			break
-		}
+	explorations, err := h.named([]string{"explore:mutexes", "explore:owned", "explore:slots", "explore:runs"})
+	must(t, err)
+	by, _, err := h.hunt(t, m, explorations, false)
+	if err != nil {
+		return "", err
 	}
 	for _, room := range h.library.rooms[m.file] {
 		if by != "" {

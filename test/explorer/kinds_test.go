@@ -132,4 +132,4 @@ func (semaphore) owner(a attemptID) int { return int(a) }
 func (semaphore) reads(attemptID) bool { return true }
 
 // slotScore returns the score of a slot.
-func slotScore(slot int64) string { return strconv.FormatInt(ownedCounts+ownedWrites+slot, 10) }
+func slotScore(slot int) string { return strconv.FormatInt(ownedCounts+ownedWrites+int64(slot), 10) }

@@ -7,7 +7,7 @@ import (
 
 // fault checks a state: which clients take their hold as valid, and whether all waiters are served
 // without further faults.
-func (m *lockModel) fault(s lockState, worker int) string {
+func (m *lockModel) fault(s lockState) string {
 	holders := m.atlas.holders(s.world)
 	believers := 0
 	for p, c := range s.c {
@@ -31,7 +31,7 @@ func (m *lockModel) fault(s lockState, worker int) string {
 			return fmt.Sprintf("%v takes its hold as valid for %d s, but the server does not", me, c.belief)
 		}
 	}
-	return m.endsWell(s, worker)
+	return m.endsWell(s)
 }
 
 // patience is the maximum number of ticks until all waiters of any state are served without
@@ -42,11 +42,8 @@ const patience = 12
 // endsWell continues from a state without further faults: requests in flight arrive, holders
 // release, waiters look once per tick, and no message is delivered. Then every live waiter must
 // have been served.
-func (m *lockModel) endsWell(s lockState, worker int) string {
-	m.mu.Lock()
-	_, known := m.ends[s]
-	m.mu.Unlock()
-	if known {
+func (m *lockModel) endsWell(s lockState) string {
+	if _, known := m.ends[s]; known {
 		return ""
 	}
 	passed := []lockState{s}
@@ -54,7 +51,7 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 	for ticks := uint8(0); ; ticks++ {
 		var broken string
 		var busy bool
-		s, busy, broken = m.round(s, worker)
+		s, busy, broken = m.round(s)
 		if broken != "" {
 			return "with no more faults: " + broken
 		}
@@ -66,17 +63,12 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 			return fmt.Sprintf("a waiter waits for more than %d s without further faults:%s", patience, m.show(s))
 		}
 		s = m.canonical(m.later(s, 1))
-		m.mu.Lock()
-		left, known := m.ends[s]
-		m.mu.Unlock()
-		if known {
+		if left, known := m.ends[s]; known {
 			rest = left + 1
 			break
 		}
 		passed = append(passed, s)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, s := range slices.Backward(passed) {
 		m.ends[s] = rest
 		m.worst = max(m.worst, rest)
@@ -89,9 +81,9 @@ func (m *lockModel) endsWell(s lockState, worker int) string {
 }
 
 // round runs all actions that are due within one tick.
-func (m *lockModel) round(s lockState, worker int) (_ lockState, busy bool, broken string) {
+func (m *lockModel) round(s lockState) (_ lockState, busy bool, broken string) {
 	call := func(op lineOp, a attemptID) int8 {
-		out := m.call(&s, worker, lineCall{op: op, attempt: a})
+		out := m.call(&s, lineCall{op: op, attempt: a})
 		if broken == "" {
 			broken = out.broken
 		}

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -30,107 +29,47 @@ type found struct {
 //
 // Visited states are stored as 64-bit hashes. Among a few million states, the probability of a
 // collision is below one in a million.
-func search(m *lockModel, depth, workers int) found {
+func search(m *lockModel, depth int) (out found) {
 	begin := time.Now()
 	type node struct {
 		state  lockState
 		parent int32
 		what   step
 	}
-	seed := maphash.MakeSeed()
-	const parts = 256
-	var seen [parts]struct {
-		sync.Mutex
-		set map[uint64]struct{}
-	}
-	for i := range seen {
-		seen[i].set = map[uint64]struct{}{}
-	}
-	first := m.start()
-	add := func(s lockState) bool {
-		h := maphash.Comparable(seed, s)
-		part := &seen[h%parts]
-		part.Lock()
-		defer part.Unlock()
-		if _, ok := part.set[h]; ok {
-			return false
+	var nodes []node
+	seed, seen := maphash.MakeSeed(), map[uint64]struct{}{}
+	visit := func(n node, broken string) {
+		if out.broken != "" {
+			return
 		}
-		part.set[h] = struct{}{}
-		return true
-	}
-	add(first)
-	nodes := []node{{state: first, parent: -1}}
-	from := 0
-	out := found{atDepth: []int{1}}
-	// explain tells the steps that lead to a node.
-	explain := func(last node) (lines []string) {
-		for n := last; n.parent >= 0; n = nodes[n.parent] {
-			lines = append(lines, m.tell(n.what))
+		if broken == "" {
+			h := maphash.Comparable(seed, n.state)
+			if _, ok := seen[h]; ok {
+				return
+			}
+			seen[h] = struct{}{}
+			broken = m.fault(n.state)
 		}
-		slices.Reverse(lines)
-		return append(lines, "then: "+m.show(nodes[max(last.parent, 0)].state), "and: "+m.show(last.state))
+		nodes = append(nodes, n)
+		if out.broken = broken; broken == "" {
+			return
+		}
+		for last := n; last.parent >= 0; last = nodes[last.parent] { // the steps that lead there
+			out.trace = append(out.trace, m.tell(last.what))
+		}
+		slices.Reverse(out.trace)
+		out.trace = append(out.trace, "then: "+m.show(nodes[max(n.parent, 0)].state), "and: "+m.show(n.state))
 	}
-	if broken := m.fault(first, 0); broken != "" {
-		out.states, out.broken, out.trace = 1, broken, explain(nodes[0])
-		return out
-	}
-	for level := 1; level <= depth; level++ {
+	visit(node{state: m.start(), parent: -1}, "")
+	out.atDepth = []int{1}
+	for from := 0; out.depth < depth && out.broken == ""; out.depth++ {
 		to := len(nodes)
-		const chunk = 256
-		var mu sync.Mutex
-		next := from
-		var worst *node
-		fresh := make([][]node, workers)
-		var wg sync.WaitGroup
-		for worker := range workers {
-			wg.Go(func() {
-				for {
-					mu.Lock()
-					a := next
-					next += chunk
-					stop := worst != nil
-					mu.Unlock()
-					if a >= to || stop {
-						return
-					}
-					for i := a; i < min(a+chunk, to); i++ {
-						m.steps(nodes[i].state, worker, func(what step, s lockState, broken string) {
-							isNew := false
-							if broken == "" {
-								if isNew = add(s); isNew {
-									broken = m.fault(s, worker)
-								}
-							}
-							if broken != "" {
-								mu.Lock()
-								if worst == nil || int32(i) < worst.parent {
-									worst, out.broken = &node{s, int32(i), what}, broken
-								}
-								mu.Unlock()
-								return
-							}
-							if isNew {
-								fresh[worker] = append(fresh[worker], node{s, int32(i), what})
-							}
-						})
-					}
-				}
-			})
-		}
-		wg.Wait()
-		for _, f := range fresh {
-			nodes = append(nodes, f...)
-		}
-		if worst != nil {
-			out.trace = explain(*worst)
-			break
+		for ; from < to && out.broken == ""; from++ {
+			m.steps(nodes[from].state, func(what step, s lockState, broken string) { visit(node{s, int32(from), what}, broken) })
 		}
 		out.atDepth = append(out.atDepth, len(nodes)-to)
-		out.depth = level
-		from = to
 	}
-	out.states = len(nodes)
-	out.took = time.Since(begin)
+	out.states, out.took = len(nodes), time.Since(begin)
 	return out
 }
 

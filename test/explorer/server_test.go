@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/alicebob/miniredis/v2/server"
 )
 
@@ -32,12 +33,12 @@ type redisServer struct {
 // A message is a message that a script has published.
 type message struct{ channel, text string }
 
-func newServer() (*redisServer, error) {
+func newServer(tb testing.TB) *redisServer {
+	tb.Helper()
 	s := &redisServer{redis: miniredis.NewMiniRedis(), out: &bytes.Buffer{}, loaded: map[int]string{}}
 	conn, err := s.redis.Dial() // starts the dispatcher
-	if err != nil {
-		return nil, err
-	}
+	must(tb, err)
+	tb.Cleanup(s.redis.Close)
 	_ = conn.Close()
 	s.peer = server.NewPeer(bufio.NewWriter(s.out))
 	s.redis.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
@@ -52,47 +53,18 @@ func newServer() (*redisServer, error) {
 		}
 		return true
 	})
-	return s, nil
+	return s
 }
 
 func (s *redisServer) command(args ...string) (any, error) {
 	s.out.Reset()
 	s.redis.Server().Dispatch(s.peer, args)
 	s.peer.Flush()
-	reply, rest := parse(s.out.String())
-	if rest != "" {
-		return nil, fmt.Errorf("%q is left of a reply", rest)
+	reply, err := proto.Parse(s.out.String())
+	if refused, ok := reply.(error); ok {
+		return nil, refused
 	}
-	if err, ok := reply.(error); ok {
-		return nil, err
-	}
-	return reply, nil
-}
-
-// parse reads one RESP2 reply: int64, string, nil, []any or an error.
-func parse(text string) (reply any, rest string) {
-	line, rest, _ := strings.Cut(text, "\r\n")
-	n, _ := strconv.ParseInt(line[1:], 10, 64)
-	switch line[0] {
-	case ':':
-		return n, rest
-	case '$':
-		if n < 0 {
-			return nil, rest
-		}
-		return rest[:n], rest[n+2:]
-	case '*':
-		list := []any{}
-		for range n {
-			var one any
-			one, rest = parse(rest)
-			list = append(list, one)
-		}
-		return list, rest
-	case '-':
-		return fmt.Errorf("%s", line[1:]), rest
-	}
-	return line[1:], rest
+	return reply, err
 }
 
 // run restores the keys, runs a script at a given time of the server's clock (ms), and returns the

@@ -30,15 +30,15 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 		}
 	}
 	if token, ok := reply.(string); ok {
-		reply = []any{int64(1), token}
+		reply = []any{1, token}
 	}
 	v.list, _ = reply.([]any)
 	if len(v.list) > 0 {
 		reply = v.list[0]
 	}
-	code, ok := reply.(int64)
+	code, ok := reply.(int)
 	if code == 9 {
-		v.list[0], code = int64(1), 1
+		v.list[0], code = 1, 1
 	}
 	if !ok {
 		v.broken("an unknown answer: %v", reply)
@@ -214,7 +214,7 @@ func (v *verdict) slots(mine holder) {
 		}
 		taken[h.slot] = true
 	}
-	if v.call.acquires() && v.out.code == 1 && (len(v.list) != 4 || slotScore(v.list[2].(int64)) != mine.slot || v.list[3] != int64(semaphoreSize)) {
+	if v.call.acquires() && v.out.code == 1 && (len(v.list) != 4 || slotScore(v.list[2].(int)) != mine.slot || v.list[3] != semaphoreSize) {
 		v.broken("%s has slot %q, and was told %v", v.me, mine.slot, v.list)
 	}
 	if size := v.w.value(keyPrefix+"size", ""); len(v.is) > len(v.was) && size != strconv.Itoa(semaphoreSize) {

@@ -186,16 +186,12 @@ type worldID int32
 type atlas struct {
 	rules rules
 
-	mu     sync.RWMutex
+	mu     sync.Mutex
 	ids    map[string]worldID
 	worlds []world
 	facts  []facts
-
-	shards [64]struct {
-		sync.Mutex
-		runs   map[runKey]outcome
-		shifts map[shiftKey]worldID
-	}
+	runs   map[runKey]outcome
+	shifts map[shiftKey]worldID
 }
 
 type runKey struct {
@@ -224,8 +220,8 @@ type facts struct {
 }
 
 func (a *atlas) fact(id worldID) facts {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.facts[id]
 }
 
@@ -234,75 +230,57 @@ func (a *atlas) holders(id worldID) []holder { return a.fact(id).holders }
 func (a *atlas) stands(id worldID, at attemptID) bool { return a.fact(id).present&(1<<at) != 0 }
 
 func newAtlas(r rules) *atlas {
-	a := &atlas{rules: r, ids: map[string]worldID{}}
-	for i := range a.shards {
-		a.shards[i].runs = map[runKey]outcome{}
-		a.shards[i].shifts = map[shiftKey]worldID{}
-	}
-	return a
+	return &atlas{rules: r, ids: map[string]worldID{}, runs: map[runKey]outcome{}, shifts: map[shiftKey]worldID{}}
 }
 
 func (a *atlas) id(w world) worldID {
 	text := w.text()
-	a.mu.RLock()
-	id, ok := a.ids[text]
-	a.mu.RUnlock()
-	if ok {
-		return id
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if id, ok := a.ids[text]; ok {
-		return id
+	id, ok := a.ids[text]
+	if !ok {
+		id = worldID(len(a.worlds))
+		a.ids[text] = id
+		a.worlds = append(a.worlds, w)
+		a.facts = append(a.facts, a.rules.derive(w))
 	}
-	id = worldID(len(a.worlds))
-	a.ids[text] = id
-	a.worlds = append(a.worlds, w)
-	a.facts = append(a.facts, a.rules.derive(w))
 	return id
 }
 
 func (a *atlas) world(id worldID) world {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.worlds[id]
 }
 
 // run returns the result of calculate for a world, and caches it.
 func (a *atlas) run(k runKey, calculate func(world) (world, outcome)) outcome {
-	shard := &a.shards[k.world&63]
-	shard.Lock()
-	out, ok := shard.runs[k]
-	shard.Unlock()
-	if ok {
+	return cached(&a.mu, a.runs, k, func() outcome {
+		w, out := calculate(a.world(k.world))
+		out.world = k.world
+		if out.broken == "" { // otherwise the search ends here, and the content does not matter
+			out.world = a.id(normal(a.rules, w, 0))
+		}
 		return out
-	}
-	w, out := calculate(a.world(k.world))
-	out.world = k.world
-	if out.broken == "" { // otherwise the search ends here, and the content does not matter
-		out.world = a.id(normal(a.rules, w, 0))
-	}
-	shard.Lock()
-	shard.runs[k] = out
-	shard.Unlock()
-	return out
+	})
 }
 
 // change returns the result of calculate for a world and a `what`, and caches it.
 func (a *atlas) change(id worldID, what int32, calculate func(world) world) worldID {
-	shard := &a.shards[id&63]
-	k := shiftKey{id, what}
-	shard.Lock()
-	to, ok := shard.shifts[k]
-	shard.Unlock()
-	if ok {
-		return to
+	return cached(&a.mu, a.shifts, shiftKey{id, what}, func() worldID { return a.id(calculate(a.world(id))) })
+}
+
+func cached[K comparable, V any](mu *sync.Mutex, known map[K]V, k K, calculate func() V) V {
+	mu.Lock()
+	v, ok := known[k]
+	mu.Unlock()
+	if !ok {
+		v = calculate()
+		mu.Lock()
+		defer mu.Unlock()
+		known[k] = v
 	}
-	to = a.id(calculate(a.world(id)))
-	shard.Lock()
-	shard.shifts[k] = to
-	shard.Unlock()
-	return to
+	return v
 }
 
 // later returns the world after `ms` milliseconds.
@@ -312,12 +290,7 @@ func (a *atlas) later(id worldID, ms int64) worldID {
 
 // size returns the number of worlds and of script runs.
 func (a *atlas) size() (worlds, runs int) {
-	for i := range a.shards {
-		a.shards[i].Lock()
-		runs += len(a.shards[i].runs)
-		a.shards[i].Unlock()
-	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return len(a.worlds), runs
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.worlds), len(a.runs)
 }
