@@ -17,41 +17,6 @@ import (
 
 var run = sqlonce.Marker{Job: "lottery", Tick: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Attempt: 1, Token: 1}
 
-// The order of the statements is the design: limits, fence, savepoint, marker, fn, proof,
-// COMMIT, limits reset. SQLite waits for its lock in short slices, and checks the context
-// between them.
-func TestStatements(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[sqlonce.Dialect]string{
-		sqlonce.SQLite: "PRAGMA busy_timeout; PRAGMA busy_timeout = 100; BEGIN; INSERT INTO noonlock_fences; PRAGMA busy_timeout = 15000; " +
-			"SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; RELEASE SAVEPOINT noonlock_NAME; COMMIT; PRAGMA busy_timeout = 0",
-		sqlonce.MySQL: "SELECT @@SESSION.wait_timeout, @@SESSION.net_write_timeout,; SET SESSION wait_timeout; BEGIN; " +
-			"INSERT INTO noonlock_fences; SELECT token, kept_from; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; " +
-			"RELEASE SAVEPOINT noonlock_NAME; COMMIT; SET SESSION wait_timeout",
-		sqlonce.PostgreSQL: "BEGIN Read Committed; SELECT set_config('idle_in_transaction_session_timeout', $1,; " +
-			"INSERT INTO noonlock_fences; SAVEPOINT noonlock_NAME; INSERT INTO noonlock_markers; SELECT attempt, token; fn; " +
-			"RELEASE SAVEPOINT noonlock_NAME; COMMIT",
-	} {
-		t.Run(d.String(), func(t *testing.T) {
-			t.Parallel()
-			f := &fake{}
-			applied, err := newOnce(t, f, d).Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "fn")
-				return err
-			})
-			if !applied || err != nil {
-				t.Fatalf("Do = %v, %v", applied, err)
-			}
-			if got := f.said(); got != want {
-				t.Errorf("statements:\n got %s\nwant %s", got, want)
-			}
-			if f.opened != 1 || f.closed != 0 {
-				t.Errorf("%d connections opened, %d closed; want 1 and 0", f.opened, f.closed)
-			}
-		})
-	}
-}
-
 // A transaction that was rolled back in favor of another one is repeated as a whole, five
 // times in total, whichever statement failed.
 func TestConflictsAreTriedAgain(t *testing.T) {
@@ -106,14 +71,16 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// SQLite's writers do not queue, so the time limits the tries, and not their number.
+// SQLite's writers do not queue, so the time limits the tries, and not their number. Each try waits for a short slice of it.
 func TestBusySQLite(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []error{&methodError{5}, &methodError{517}, &methodError{6}, fieldError{5}} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
+			slices := false
 			f := &fake{answer: func(s string) ([]driver.Value, error) {
-				if strings.HasPrefix(s, "INSERT INTO noonlock_fences") && time.Since(start) < 10*time.Second {
+				slices = slices || s == "PRAGMA busy_timeout = 100"
+				if strings.HasPrefix(s, "INSERT INTO noonlock_fences") && (!slices || time.Since(start) < 10*time.Second) {
 					return nil, busy
 				}
 				return nil, nil
@@ -174,75 +141,49 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// COMMIT hangs: Do returns 2 s after its context has ended, and the connection is not
-// reused.
-func TestCommitHangs(t *testing.T) {
+// A statement hangs. If it is COMMIT, Do returns 2 s after its context has ended. If it is the one after it, which resets the
+// connection, the transaction counts as applied. The connection is not reused.
+func TestHungStatements(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		f := &fake{answer: func(s string) ([]driver.Value, error) {
-			if s == "COMMIT" {
+	for _, at := range []string{"COMMIT", "SET"} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			committed := false
+			f := &fake{answer: func(s string) ([]driver.Value, error) {
+				committed = committed || s == "COMMIT"
+				if !committed || !strings.HasPrefix(s, at) {
+					return nil, nil
+				}
 				<-release
 				return nil, errors.New("broken")
-			}
-			return nil, nil
-		}}
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		start := time.Now()
-		applied, err := newOnce(t, f, sqlonce.MySQL).Do(ctx, run, nothing)
-		if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Do = %v, %v", applied, err)
-		}
-		if took := time.Since(start); took != 5*time.Second {
-			t.Errorf("took %s, want the context's 3 s and 2 s more", took)
-		}
-		close(release)
-		synctest.Wait()
-		if f.closed != 1 {
-			t.Error("the connection was given back to the pool")
-		}
-	})
-}
-
-// COMMIT was answered, but resetting the connection hangs: the transaction counts as
-// applied.
-func TestSettingBackHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		committed := false
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		f := &fake{answer: func(s string) ([]driver.Value, error) {
+			}}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			start := time.Now()
+			applied, err := newOnce(t, f, sqlonce.MySQL).Do(ctx, run, nothing)
 			switch {
-			case s == "COMMIT":
-				committed = true
-			case committed && strings.HasPrefix(s, "SET"):
-				cancel()
-				<-release
-				return nil, errors.New("broken")
+			case at == "COMMIT" && (applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded)):
+				t.Errorf("COMMIT hangs: Do = %v, %v", applied, err)
+			case at == "COMMIT" && time.Since(start) != 5*time.Second:
+				t.Errorf("took %s, want the context's 3 s and 2 s more", time.Since(start))
+			case at == "SET" && (!applied || err != nil):
+				t.Errorf("the reset hangs: Do = %v, %v", applied, err)
 			}
-			return nil, nil
-		}}
-		applied, err := newOnce(t, f, sqlonce.MySQL).Do(ctx, run, nothing)
-		if !applied || err != nil {
-			t.Errorf("Do = %v, %v", applied, err)
-		}
-		close(release)
-		synctest.Wait()
-		if f.closed != 1 {
-			t.Error("a connection with our limits went back to the pool")
-		}
-	})
+			close(release)
+			synctest.Wait()
+			if f.closed != 1 {
+				t.Errorf("%s hangs: the connection was given back to the pool", at)
+			}
+		})
+	}
 }
 
 // FAULTS 1: the clock ends a lease's context before any timer has closed Done: in fn, or between the last statement and COMMIT.
 func TestErrWithoutDone(t *testing.T) {
 	t.Parallel()
 	for at, ends := range map[string]string{
-		"fn":      "SELECT attempt, token; fn; ROLLBACK TO SAVEPOINT; COMMIT", // which keeps the fence
-		"RELEASE": "RELEASE SAVEPOINT noonlock_NAME; ROLLBACK",
+		"fn":      "SELECT attempt,; fn; ROLLBACK TO; COMMIT", // which keeps the fence
+		"RELEASE": "RELEASE SAVEPOINT; ROLLBACK",
 	} {
 		ctx := &clockContext{Context: t.Context()}
 		f := &fake{answer: func(s string) ([]driver.Value, error) {
@@ -298,24 +239,4 @@ func TestDeadPooledConnection(t *testing.T) {
 			t.Errorf("Do = %v, %v; fn called %d times, %d connections closed", applied, err, calls, f.closed)
 		}
 	})
-}
-
-func TestAlreadyApplied(t *testing.T) {
-	t.Parallel()
-	f := &fake{answer: func(s string) ([]driver.Value, error) {
-		switch {
-		case strings.HasPrefix(s, "INSERT INTO noonlock_markers"):
-			return []driver.Value{int64(0)}, nil
-		case s == "COMMIT":
-			return nil, errors.New("connection lost") // changes nothing about the answer
-		}
-		return nil, nil
-	}}
-	applied, err := newOnce(t, f, sqlonce.PostgreSQL).Do(t.Context(), run, func(context.Context, *sql.Tx) error {
-		t.Error("fn was called")
-		return nil
-	})
-	if applied || err != nil {
-		t.Errorf("Do = %v, %v; want false, nil", applied, err)
-	}
 }
