@@ -95,18 +95,26 @@ func TestJSONIsStable(t *testing.T) {
 			Definitions: []singleton.Definition{{ID: "d", Acts: true, Replicas: []singleton.Replica{{Identity: "a", Since: noon}}}},
 			Open:        []singleton.OpenRun{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Action{Verb: "cancel", At: noon, RunID: singleton.RunID{Tick: noon}, By: "ann"}}},
 		},
-		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.HistoryEntry{
-			RunID: singleton.RunID{Tick: noon}, Last: noon, Count: 3, Outcome: "skipped", Error: "missed",
-		},
-		`{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","outcome":"failed","error":"boom"}`: singleton.HistoryEntry{
-			RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Start: noon, End: noon, Outcome: "failed", Error: "boom",
-		},
 	} {
 		got, err := json.Marshal(value)
 		if err != nil || string(got) != want {
 			t.Errorf("JSON is\n%s\nwant\n%s (%v)", got, want, err)
 		}
 	}
+	// Entries that were written once can be read for ever.
+	inBubble(t, func(t *testing.T, f *fleet) {
+		for stored, want := range map[string]string{
+			`{"tick":"1893499200000","attempt":"2","holder":"host-7","token":"1893499200000001","start":"1893499200001","end":"1893499201000","outcome":"succeeded","error":""}`:                                                                                        `{"tick":"2030-01-01T12:00:00Z","attempt":2,"holder":"host-7","token":1893499200000001,"start":"2030-01-01T12:00:00.001Z","end":"2030-01-01T12:00:01Z","outcome":"succeeded","attempts":[{"number":2,"holder":"host-7","token":1893499200000001,"start":"2030-01-01T12:00:00.001Z","end":"2030-01-01T12:00:01Z"}]}`,
+			`{"tick":"1893499200000","last":"1893499260000","count":"2","outcome":"skipped","error":"missed"}`:                                                                                                                                                          `{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:01:00Z","count":2,"outcome":"skipped","error":"missed"}`,
+			`{"tick":"-1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`:                                                                                        `{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"h","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","outcome":"unknown","error":"x","attempts":[{"number":1,"holder":"h","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","error":"x"}]}`,
+			`{"tick":"1893499200000","attempt":"2","holder":"h","token":"8","start":"1893499201000","end":"1893499202000","outcome":"failed","error":"y","tries":[{"attempt":"1","holder":"g","token":"7","start":"1893499200000","end":"1893499201000","error":"x"}]}`: `{"tick":"2030-01-01T12:00:00Z","attempt":2,"holder":"h","token":8,"start":"2030-01-01T12:00:01Z","end":"2030-01-01T12:00:02Z","outcome":"failed","error":"y","attempts":[{"number":1,"holder":"g","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:01Z","error":"x"},{"number":2,"holder":"h","token":8,"start":"2030-01-01T12:00:01Z","end":"2030-01-01T12:00:02Z","error":"y"}]}`,
+		} {
+			testenv.Must(t, f.Raw.LPush(t.Context(), f.key("draw", "runs"), stored).Err())
+			testenv.Equal(t, stored, string(testenv.Call(json.Marshal(f.runs("draw")[len(f.runs("draw"))-1])).Must(t)), want)
+		}
+		testenv.Must(t, f.Raw.LPush(t.Context(), f.key("draw", "runs"), "nonsense").Err())
+		testenv.Call(f.job("draw").Runs(t.Context(), 1)).MustFail(t)
+	})
 }
 
 // All replicas died in the middle of a run: the next tick is in the past, also after an operator's request.

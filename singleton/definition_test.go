@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -100,29 +101,40 @@ func TestFault79_146_AVersionThatDiesAgainAndAgain(t *testing.T) {
 }
 
 // A schedule changes while a draw takes long, while replicas run, or after days without any. Ticks of the former schedule
-// ran until the time of the one entry for the change, and each one of the new schedule runs from then on. Which time the
-// entry has, the ledger tests.
-// Mutants: the former schedule continues; the change has no entry; the new one begins earlier.
-func TestFault80_AScheduleChanges(t *testing.T) {
-	const noon = "0 12 * * *"
+// ran until the time of the one entry for the change, and each one of the new schedule runs from then on. If a tick is due
+// at the change that both texts have, it is the first of these. Which time the entry has, the ledger tests.
+// Mutants: the former schedule continues; the change has no entry; the new one begins earlier; the shared tick is skipped;
+// the former schedule is not read; a tick of one schedule only is due.
+func TestFault80_147_AScheduleChanges(t *testing.T) {
+	const noon, seldom = "0 12 * * *", "*/20 * * * *"
 	cst := time.FixedZone("CST", 8*3600)
 	for name, c := range map[string]struct {
-		former string
-		takes  time.Duration // a draw
-		away   time.Duration // how long no replica is alive; 0: the old one continues
-		dies   bool
+		former, next string
+		takes        time.Duration // a draw
+		away         time.Duration // how long no replica is alive; 0: the old one continues
+		dies         bool
+		shared       bool // the new replica starts before a full hour, when a tick of both schedules is due
 	}{
-		"side by side":         {former: "@every 10s"},
-		"while a tick is late": {former: "@every 1s", takes: 6 * time.Second},
-		"after days":           {former: noon, away: 3*24*time.Hour + 30*time.Second},
-		"after days, one died": {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
+		"side by side":                           {former: "@every 10s"},
+		"while a tick is late":                   {former: "@every 1s", takes: 6 * time.Second},
+		"after days":                             {former: noon, away: 3*24*time.Hour + 30*time.Second},
+		"after days, one died":                   {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
+		"after a full stop, shared tick":         {former: "0 * * * *", next: seldom, away: time.Second, shared: true},
+		"while a run is long, shared tick":       {former: "* * * * *", next: seldom, takes: 65 * time.Second, shared: true},
+		"by another time zone, with shared tick": {former: "0 * * * *", next: "CRON_TZ=Asia/Kolkata */30 * * * *", away: time.Second, shared: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
+				c.next = cmp.Or(c.next, "@every 20s")
+				every := parsed(t, c.next)
 				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
 				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{TimeZone: cst})
 				a.run()
 				f.recorded("draw", 1)
+				due := time.Now().Truncate(time.Hour).Add(time.Hour)
+				if c.shared {
+					f.Pass(time.Until(due) - 3*time.Second)
+				}
 				if c.away > 0 {
 					if c.dies {
 						a.die()
@@ -130,7 +142,7 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 					a.stop()
 					f.Pass(c.away)
 				}
-				f.versioned("new", "@every 20s", singleton.JobConfig{})
+				f.versioned("new", c.next, singleton.JobConfig{})
 				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; ticks that were due") > 0 })
 				f.Pass(2 * time.Minute)
 				runs := f.runs("draw")
@@ -138,17 +150,20 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("the history is %+v", runs)
 				}
-				every, ended, n := parsed(t, "@every 20s"), f.ended("draw"), 0
+				ended, n := f.ended("draw"), 0
 				for at := every.Next(runs[i].Last); at.Before(time.Now().Add(-20 * time.Second)); at = every.Next(at) {
 					if n++; ended[at.UnixMilli()].Outcome != singleton.OutcomeSucceeded {
 						t.Errorf("the tick of %v of the new schedule is recorded as %+v", at, ended[at.UnixMilli()])
 					}
 				}
-				if i == 0 || n < 3 || runs[0].Outcome != singleton.OutcomeSucceeded {
+				if i == 0 || n == 0 || runs[0].Outcome != singleton.OutcomeSucceeded {
 					t.Errorf("%d ticks of the new schedule, in the history %+v", n, runs)
 				}
+				if c.shared && (!runs[i].Last.Equal(due.Add(-time.Millisecond)) || f.ticks("draw")[due.UnixMilli()][0].replica != "new") {
+					t.Errorf("the tick of both at %v: %+v, in the history %+v", due, f.ticks("draw")[due.UnixMilli()], runs)
+				}
 				f.counts(1, "schedule_changes_total")
-				testenv.Equal(t, "the schedule", f.status("draw").Schedule, "@every 20s")
+				testenv.Equal(t, "the schedule", f.status("draw").Schedule, every.String())
 				f.ranOnce("draw")
 			})
 		})
@@ -163,45 +178,6 @@ func (f *fleet) versioned(name, schedule string, cfg singleton.JobConfig) *repli
 	r.run()
 	f.Pass(10 * time.Millisecond) // so the next one starts after it
 	return r
-}
-
-// A schedule changes, and a tick is due at the change that both texts have. CatchUp decides whether it runs, as for all
-// later ones of the new schedule. The ticks before it are in the entry of the change.
-// Mutants: the tick is skipped; the former schedule is not read; a tick of one schedule only is due.
-func TestFault147_ATickThatBothSchedulesHave(t *testing.T) {
-	for name, c := range map[string]struct {
-		former, next string
-		takes        time.Duration // a draw
-		stops        bool          // the old replica
-	}{
-		"after a full stop":    {"0 * * * *", "*/20 * * * *", 0, true},
-		"while a run is long":  {"* * * * *", "*/20 * * * *", 65 * time.Second, false},
-		"by another time zone": {"0 * * * *", "CRON_TZ=Asia/Kolkata */30 * * * *", 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
-				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{})
-				a.run()
-				f.recorded("draw", 1)
-				due := time.Now().Truncate(time.Hour).Add(time.Hour)
-				f.Pass(time.Until(due) - 3*time.Second)
-				if c.stops {
-					a.stop()
-				}
-				f.versioned("new", c.next, singleton.JobConfig{})
-				f.Pass(2 * time.Minute)
-				i := slices.IndexFunc(f.runs("draw"), func(r singleton.HistoryEntry) bool { return r.Error == "rescheduled" })
-				if i < 0 || !f.runs("draw")[i].Last.Equal(due.Add(-time.Millisecond)) {
-					t.Errorf("the history is %+v", f.runs("draw"))
-				}
-				begun := f.ticks("draw")[due.UnixMilli()]
-				if len(begun) != 1 || begun[0].replica != "new" || f.ended("draw")[due.UnixMilli()].Outcome != singleton.OutcomeSucceeded {
-					t.Errorf("the tick of both was run as %+v", begun)
-				}
-			})
-		})
-	}
 }
 
 // What a deploy costs whose replicas stop and start.

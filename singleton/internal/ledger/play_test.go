@@ -157,7 +157,7 @@ func (p *play) look(words []string) (result []string, known bool) {
 		testenv.Must(p, p.Raw.FlushAll(p.Context()).Err())
 	case "anew":
 		p.anew()
-	case "redis": // a command; @5 is tick 5 as stored, and $5 the token of its run
+	case "redis": // a command; @5 is tick 5 as stored, $5 the token of its run, and _ a space
 		result = p.redis(words[1:])
 	case "keys":
 		for _, key := range p.Raw.Keys(p.Context(), p.key("job/draw", words[1])).Val() {
@@ -264,6 +264,7 @@ func (p *play) redis(words []string) (result []string) {
 	p.Helper()
 	var args []any
 	for _, text := range words {
+		text = strings.ReplaceAll(text, "_", " ")
 		switch text {
 		case "job", "runs", "acts", "fence", "saved", "payloads":
 			text = p.key("job/draw", text)

@@ -356,6 +356,17 @@ func TestOperators(t *testing.T) {
 			a skips 1-5 missed
 			a reruns 0.999 scheduled => no-run; a reruns 5.001 scheduled => no-run; a reruns 3 => no-run
 			a reruns 3 scheduled; a reruns 1; a reruns 5; a looks => count=3 last=5`},
+		// The history is read in pages of a hundred, from the newest entry on.
+		{"reruns in long histories", true, `
+			a looks
+			250x redis rpush runs {"tick":"@#","outcome":"failed"}
+			a reruns 0; a reruns 1; a reruns 99; a reruns 100; a reruns 101; a reruns 199; a reruns 200; a reruns 249; a reruns 250 => no-run
+			anew; a looks
+			101x redis rpush runs {"tick":"@#","outcome":"failed"}
+			a reruns 99; a reruns 100; a reruns 101 => no-run
+			anew; a looks
+			100x redis rpush runs {"tick":"@#","outcome":"failed"}
+			a reruns 99; a reruns 100 => no-run`},
 		// A rerun whose reply is lost is one rerun.
 		{"reruns are bounded", true, `
 			a runs 1 failed boom; a runs 2 failed boom; a runs 3 failed boom
@@ -411,7 +422,7 @@ func TestDefinitions(t *testing.T) {
 		{"the newest acts", true, `
 			one is def=1; two is def=2; again is def=1
 			one looks => acts=true; one runs 0.5; pass 1m; one looks => acts=true
-			two looks => acts=false; two claims 0.5 => acts-no-more; pass 4999ms; two looks => acts=false; pass 1ms; two looks => acts=true
+			two looks => acts=false again=5s; two claims 0.5 => acts-no-more; pass 4999ms; two looks => acts=false again=1ms; pass 1ms; two looks => acts=true
 			one claims 1 => acts-no-more; one skips 1 missed => acts-no-more; one looks => acts=false
 			3x again looks => acts=false; one looks => acts=false; two looks => acts=true; pass 5s
 			two runs 1; two leaves
@@ -528,7 +539,16 @@ func TestDefinitions(t *testing.T) {
 			clock -1ms; o asks; lives => 149.999_59.999_59.999_59.999_d1_a; clock -1h; o asks; lives => -3450.001_-3540.001_-3540.001_-3540.001_d1_a
 			pass 89999ms; o asks; lives => -3450.001_-3540.001_-3540.001_-3540.001_d1_a; pass 1ms; o asks; lives =>
 			anew; b is def=d2; a looks; redis hset job live:spoilt ?; clock -1ms; b looks => others=1 acting=d1
-			lives => 149.999_59.999_59.999_59.999_d1_a 74.999_59.999_59.999_59.999_d2_b`},
+			lives => 149.999_59.999_59.999_59.999_d1_a 74.999_59.999_59.999_59.999_d2_b
+			anew; c is def=d1; c holds-back job_open 1 100ms; c looks; lives => 150.1_60.1_60.1_60.1_d1_c # a late request
+			c looks; c holds-back job_open 1 100ms; c looks; lives => 150.2_60.1_60.2_60_d1_c`},
+		{"an older definition is proven", true, `
+			old is def=0; pass 1s; one is def=1; one looks; pass 5s; one looks; old looks => acts=false again=5s
+			pass 5s; old looks => acts=false again=5s; one looks => acts=true again=5s`},
+		// A definition is as old as its oldest replica.
+		{"a replica starts again", true, `
+			one is def=1; two is def=2; one looks; pass 1m; one looks; two looks; pass 5s; two looks => acts=true
+			redis hset job live:0 @500_@124_@124_@124_1_again; two looks => acts=true others=2`},
 	})
 }
 
