@@ -4,16 +4,11 @@
 //	ociimage --output lottery.tar --name noonlock.local/lottery:dev --entrypoint /lottery \
 //		linux/amd64=build/amd64 linux/arm64=build/arm64
 //
-// The output is an OCI image layout in a tar file: an index with one manifest per platform. Each
-// platform has one layer: the files of its directory, the folder etc beside this source file, /tmp, and
-// the certificates of public authorities. Container tools show the labels from the configuration of each
-// platform. Registries read them from the annotations of the manifests and the index.
+// The output is an OCI image layout in a tar file. Each platform has one layer: the files of its directory, the folder
+// etc beside this source file, /tmp, and Mozilla's certificates of public authorities in the version that go.mod pins.
+// Container tools show the labels from the configuration of each platform. Registries read them from the annotations.
 //
-// The same files produce the same bytes. Times are 1970, owners are root, and names are sorted. The
-// certificates are Mozilla's in the version that go.mod pins, not the machine's. Compression is
-// Go's, so another version of Go may produce another digest.
-//
-// Ociimage is a separate module, so users of the library do not get its dependencies.
+// The same files and the same version of Go produce the same bytes.
 package main
 
 import (
@@ -29,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -83,14 +79,14 @@ func run(args []string, out io.Writer) error {
 		if err != nil || platform.Architecture == "" || folder == "" {
 			return fmt.Errorf("platform argument is %q; it must be OS/ARCHITECTURE=DIRECTORY, such as linux/amd64=build/amd64", argument)
 		}
-		img, err := build(filepath.Join(scratch, platform.Architecture), folder, *entrypoint, platform, labels)
+		img, err := build(folder, *entrypoint, platform, labels)
 		if err != nil {
 			return fmt.Errorf("%s: %w", platformName, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	index = mutate.Annotations(index, labels).(v1.ImageIndex)
-	l, err := layout.Write(filepath.Join(scratch, "layout"), empty.Index)
+	l, err := layout.Write(scratch, empty.Index)
 	if err != nil {
 		return err
 	}
@@ -99,7 +95,7 @@ func run(args []string, out io.Writer) error {
 	if err := l.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
 		return err
 	}
-	packed, err := pack(filepath.Join(scratch, "layout"))
+	packed, err := pack(fstest.MapFS{}, os.DirFS(scratch))
 	if err != nil {
 		return err
 	}
@@ -114,8 +110,8 @@ type plain struct{ v1.Image }
 // ArtifactType returns the empty type.
 func (plain) ArtifactType() (string, error) { return "", nil }
 
-// build returns the image of one platform, with the files of folder. It collects all files in root, a new directory.
-func build(root, folder, entrypoint string, platform *v1.Platform, labels map[string]string) (v1.Image, error) {
+// build returns the image of one platform, with the files of folder.
+func build(folder, entrypoint string, platform *v1.Platform, labels map[string]string) (v1.Image, error) {
 	var authorities bytes.Buffer
 	var err error
 	for authority := range bundle.Roots() {
@@ -123,16 +119,17 @@ func build(root, folder, entrypoint string, platform *v1.Platform, labels map[st
 			err = errors.Join(err, pem.Encode(&authorities, &pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate}))
 		}
 	}
-	certificates := filepath.Join(root, "etc/ssl/certs")
-	if err := errors.Join(err, os.CopyFS(root, etcFiles), os.CopyFS(root, os.DirFS(folder)), os.MkdirAll(certificates, 0o755),
-		os.WriteFile(filepath.Join(certificates, "ca-certificates.crt"), authorities.Bytes(), 0o644), os.MkdirAll(filepath.Join(root, "tmp"), 0o755)); err != nil {
-		return nil, err
+	root := fstest.MapFS{
+		"tmp":                               {Mode: fs.ModeDir | fs.ModeSticky | 0o777},
+		"etc/ssl":                           {Mode: fs.ModeDir | 0o755},
+		"etc/ssl/certs":                     {Mode: fs.ModeDir | 0o755},
+		"etc/ssl/certs/ca-certificates.crt": {Data: authorities.Bytes(), Mode: 0o644},
 	}
-	if program, err := os.Stat(filepath.Join(root, entrypoint)); err != nil || !program.Mode().IsRegular() || program.Mode()&0o100 == 0 || entrypoint[0] != '/' {
+	if program, err := os.Stat(filepath.Join(folder, entrypoint)); err != nil || !program.Mode().IsRegular() || program.Mode()&0o100 == 0 || entrypoint[0] != '/' {
 		return nil, fmt.Errorf("--entrypoint is %q; it must be an executable file in %s, with an absolute path", entrypoint, folder)
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		files, err := pack(root)
+		files, err := pack(root, etcFiles, os.DirFS(folder))
 		return io.NopCloser(bytes.NewReader(files)), err
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
@@ -158,42 +155,34 @@ func build(root, folder, entrypoint string, platform *v1.Platform, labels map[st
 	return mutate.Annotations(img, labels).(v1.Image), nil
 }
 
-// pack returns a tar file of a directory. The mode of tmp is 1777. Other modes depend only on the executable bit.
-func pack(folder string) ([]byte, error) {
+// pack adds directories to files, and returns them as a tar file without times and owners. Modes depend only on the
+// executable bit.
+func pack(files fstest.MapFS, folders ...fs.FS) ([]byte, error) {
 	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	err := filepath.WalkDir(folder, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || file == folder {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		header := &tar.Header{Name: filepath.ToSlash(file[len(folder)+1:]), Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
-		var content []byte
-		switch {
-		case header.Name == "tmp":
-			header.Name, header.Mode = "tmp/", 0o1777
-		case d.IsDir():
-			header.Name, header.Mode = header.Name+"/", 0o755
-		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s is a %s; it must be a regular file or a directory", header.Name, info.Mode().Type())
-		default:
-			header.Size = info.Size()
-			if info.Mode()&0o100 != 0 {
-				header.Mode = 0o755
-			}
-			if content, err = os.ReadFile(file); err != nil {
+	var err error
+	for _, from := range folders {
+		err = errors.Join(err, fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || name == "." {
 				return err
 			}
-		}
-		if err := w.WriteHeader(header); err != nil {
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			file := &fstest.MapFile{Mode: d.Type() | 0o644}
+			if d.IsDir() || info.Mode()&0o100 != 0 {
+				file.Mode |= 0o111
+			}
+			if d.Type().IsRegular() {
+				file.Data, err = fs.ReadFile(from, name)
+			} else if !d.IsDir() {
+				err = fmt.Errorf("%s is a %s; it must be a regular file or a directory", name, d.Type())
+			}
+			files[name] = file
 			return err
-		}
-		_, err = w.Write(content)
-		return err
-	})
-	err = errors.Join(err, w.Close())
+		}))
+	}
+	w := tar.NewWriter(&out)
+	err = errors.Join(err, w.AddFS(files), w.Close())
 	return out.Bytes(), err
 }
