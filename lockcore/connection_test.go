@@ -98,11 +98,10 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 	}
 }
 
-// tlsEnv starts a server that speaks TLS on its own port, and returns its address and a certificate that is valid for
-// 127.0.0.1 only.
+// tlsEnv starts a server that speaks TLS on its own port, and returns its address and its certificate.
 func tlsEnv(t *testing.T, conf string) (*env, string, *servers.Certificate) {
 	t.Helper()
-	c := servers.SelfSigned(t, "127.0.0.1")
+	c := servers.SelfSigned(t)
 	e := realEnv(t, c.RedisConf(conf)...)
 	return e, e.Real.SecureAddr(), c
 }

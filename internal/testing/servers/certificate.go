@@ -5,11 +5,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,22 +24,25 @@ type Certificate struct {
 	key    *ecdsa.PrivateKey
 }
 
-// SelfSigned returns a certificate that is its own authority, and may sign others.
-func SelfSigned(t testing.TB, hosts ...string) *Certificate {
+// SelfSigned returns a certificate for 127.0.0.1 and localhost. It is its own authority, and may sign others.
+func SelfSigned(t testing.TB) *Certificate {
 	t.Helper()
-	return issue(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}, hosts)
+	return issue(t, nil, nil)
 }
 
 // Sign returns a certificate for hosts, by default for 127.0.0.1 and localhost.
 func (c *Certificate) Sign(t testing.TB, hosts ...string) *Certificate {
 	t.Helper()
-	return issue(t, c, &x509.Certificate{
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, hosts)
+	return issue(t, c, hosts)
 }
 
-func issue(t testing.TB, by *Certificate, template *x509.Certificate, hosts []string) *Certificate {
+func issue(t testing.TB, by *Certificate, hosts []string) *Certificate {
 	t.Helper()
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: rand.Text()}, // a verifier finds an authority by its name
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: by == nil, BasicConstraintsValid: true,
+	}
 	if len(hosts) == 0 {
 		hosts = []string{"127.0.0.1", "localhost"}
 	}
@@ -54,8 +55,6 @@ func issue(t testing.TB, by *Certificate, template *x509.Certificate, hosts []st
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	template.Subject = pkix.Name{CommonName: rand.Text()} // a verifier finds an authority by its name
-	template.SerialNumber, template.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-2*time.Hour)
 	by = cmp.Or(by, &Certificate{parsed: template, key: key})
 	der, err := x509.CreateCertificate(rand.Reader, template, by.parsed, key.Public(), by.key)
 	must(t, err)
@@ -69,14 +68,6 @@ func issue(t testing.TB, by *Certificate, template *x509.Certificate, hosts []st
 	must(t, os.WriteFile(c.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	must(t, os.WriteFile(c.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 	return c
-}
-
-// Load returns the certificate for a server or client in this process.
-func (c *Certificate) Load(t testing.TB) tls.Certificate {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-	must(t, err)
-	return pair
 }
 
 // RedisConf returns lines of redis.conf for a server with this certificate, which is also its authority. more are

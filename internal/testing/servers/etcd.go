@@ -25,17 +25,11 @@ func Etcd(tb testing.TB, inMemory bool) *EtcdServer {
 	if inMemory {
 		parent = memory()
 	}
-	dir, remove, err := folder(parent, "etcd")
-	if err != nil {
-		tb.Fatalf("etcd: %v", err)
-	}
-	s := &EtcdServer{&process{
-		name: "etcd", dir: dir, removeFolder: remove, stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
-	}}
+	s := &EtcdServer{&process{name: "etcd", deathSignal: syscall.SIGKILL}}
 	s.argv = func(port int) []string {
 		clients, peers := "http://"+loopback(port), "http://"+loopback(port+1)
 		return []string{
-			program, "--data-dir", filepath.Join(dir, "data"), "--logger", "zap", "--log-level", "error",
+			program, "--data-dir", filepath.Join(s.dir, "data"), "--logger", "zap", "--log-level", "error",
 			"--listen-client-urls", clients, "--advertise-client-urls", clients,
 			"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers,
 		}
@@ -51,10 +45,7 @@ func Etcd(tb testing.TB, inMemory bool) *EtcdServer {
 		}
 		return nil
 	}
-	if err := s.launch(); err != nil {
-		remove()
-		tb.Fatalf("starting: %v", err)
-	}
+	must(tb, s.begin(parent, func() error { return nil }))
 	s.endWith(tb)
 	return s
 }

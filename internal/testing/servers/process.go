@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +26,7 @@ const patience = 90 * time.Second
 // program took one of its ports.
 var errExited = errors.New("servers: the server exited before it was ready")
 
-// process runs a server program for RedisServer and SQLServer. Its exported methods are safe for concurrent use.
+// process runs a server program. Its exported methods are safe for concurrent use.
 type process struct {
 	name        string
 	dir         string
@@ -32,7 +34,6 @@ type process struct {
 	argv        func(port int) []string
 	ready       func(port int) error // returns nil when the server accepts commands
 	credential  *syscall.Credential  // user of the server; nil for the user of the test process
-	stopSignal  syscall.Signal       // starts an orderly shutdown that does not wait for clients
 	deathSignal syscall.Signal       // ends it immediately; the kernel sends it when the test process dies
 
 	// removeFolder removes dir. The process must keep it: it holds the pipe whose closing,
@@ -78,8 +79,8 @@ func (p *process) Dir() string { return p.dir }
 // server first.
 func (p *process) Stop() {
 	p.tb.Helper()
-	if !p.end(p.stopSignal) {
-		p.tb.Errorf("%s did not stop within %v of %v and was killed", p.name, patience, p.stopSignal)
+	if !p.end(syscall.SIGTERM) {
+		p.tb.Errorf("%s did not stop within %v and was killed", p.name, patience)
 	}
 }
 
@@ -108,23 +109,23 @@ func (p *process) Kill() {
 // afterwards stays in the kernel until Resume.
 func (p *process) Pause() {
 	p.tb.Helper()
-	if !p.signal(syscall.SIGSTOP) {
-		p.tb.Errorf("cannot pause %s: it is not running", p.name)
-		return
-	}
-	pid := p.Pid()
-	if !poll(func() bool { return isStopped(pid) }) {
+	if !p.signal(syscall.SIGSTOP) || !poll(p.isStopped) {
 		p.tb.Errorf("%s did not stop within %v of SIGSTOP", p.name, patience)
 	}
 }
 
-// Resume continues a paused server.
-func (p *process) Resume() {
-	p.tb.Helper()
-	if !p.signal(syscall.SIGCONT) {
-		p.tb.Errorf("cannot resume %s: it is not running", p.name)
-	}
+// isStopped reports whether every thread has stopped. When kill returns, the SIGSTOP may not have been delivered yet.
+// Other systems than Linux have no such files, and SIGSTOP takes effect quickly there.
+func (p *process) isStopped() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid())) // the pattern is valid
+	return !slices.ContainsFunc(threads, func(thread string) bool {
+		stat, _ := os.ReadFile(thread)
+		return !bytes.Contains(stat, []byte(") T "))
+	})
 }
+
+// Resume continues a paused server.
+func (p *process) Resume() { p.signal(syscall.SIGCONT) }
 
 // Restart starts the server again in the same directory and on the same port, and waits
 // until it is ready. It stops a running server first.
@@ -136,7 +137,21 @@ func (p *process) Restart(tb testing.TB) {
 	}
 }
 
-// launch starts the server for the first time, on a free port.
+// begin starts the server for the first time, on a free port, with its files in a new folder of parent. prepare makes
+// the files and sets argv.
+func (p *process) begin(parent string, prepare func() error) (err error) {
+	if p.dir, p.removeFolder, err = folder(parent, p.name); err != nil {
+		return err
+	}
+	if err = prepare(); err == nil {
+		err = p.launch()
+	}
+	if err != nil {
+		p.removeFolder()
+	}
+	return err
+}
+
 func (p *process) launch() error {
 	var err error
 	for range 5 {
@@ -270,9 +285,7 @@ func reservePort() (port int, free func(), err error) {
 func Port(tb testing.TB) int {
 	tb.Helper()
 	port, free, err := reservePort()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(free)
 	return port
 }

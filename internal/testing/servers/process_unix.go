@@ -9,7 +9,3 @@ import "syscall"
 func attributes(credential *syscall.Credential, _ syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: credential}
 }
-
-// isStopped returns true: there is no portable way to inspect another process, and
-// SIGSTOP takes effect quickly.
-func isStopped(int) bool { return true }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -49,34 +48,22 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 	if program == "" {
 		missing(tb, "redis-server", "redis-server")
 	}
-	if _, err := exec.LookPath(program); err != nil {
-		tb.Fatalf("NOONLOCK_REDIS_SERVER: %v", err)
-	}
-	dir, remove, err := folder(memory(), "redis")
-	if err != nil {
-		tb.Fatalf("%s: %v", name, err)
-	}
-	s := &RedisServer{&process{name: name, dir: dir, removeFolder: remove, stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL}}
+	s := &RedisServer{&process{name: name, deathSignal: syscall.SIGKILL}}
 	s.ready = s.answers
-	file := filepath.Join(dir, "redis.conf")
 	secure := slices.ContainsFunc(conf, func(line string) bool { return strings.HasPrefix(line, "tls-cert-file ") })
-	// The ports are arguments after the file, since they differ between tries of launch.
-	lines := append([]string{"bind 127.0.0.1", "daemonize no"}, conf...)
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		remove()
-		tb.Fatalf("%s: %v", name, err)
-	}
-	s.argv = func(port int) []string {
-		argv := []string{program, file, "--dir", dir, "--port", strconv.Itoa(port)}
-		if secure {
-			argv = append(argv, "--tls-port", strconv.Itoa(port+1))
+	must(tb, s.begin(memory(), func() error {
+		file := filepath.Join(s.dir, "redis.conf")
+		// The ports are arguments after the file, since they differ between tries of launch.
+		s.argv = func(port int) []string {
+			argv := []string{program, file, "--dir", s.dir, "--port", strconv.Itoa(port)}
+			if secure {
+				argv = append(argv, "--tls-port", strconv.Itoa(port+1))
+			}
+			return append(argv, args...)
 		}
-		return append(argv, args...)
-	}
-	if err := s.launch(); err != nil {
-		remove()
-		tb.Fatalf("starting: %v", err)
-	}
+		lines := append([]string{"bind 127.0.0.1", "daemonize no"}, conf...)
+		return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	}))
 	return s
 }
 
@@ -93,9 +80,7 @@ func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *
 func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(primary)
-	if err != nil {
-		tb.Fatalf("sentinel: %v", err)
-	}
+	must(tb, err)
 	lines := []string{
 		fmt.Sprintf("sentinel monitor %s %s %s %d", name, host, port, quorum),
 		fmt.Sprintf("sentinel down-after-milliseconds %s 60000", name),

@@ -38,29 +38,25 @@ type SQLServer struct {
 // admin is the account that creates databases and users.
 const admin = "noonlock_admin"
 
-// Administer executes a statement as the administrator.
-func (s *SQLServer) Administer(tb testing.TB, statement string) {
+// Administer executes statements as the administrator.
+func (s *SQLServer) Administer(tb testing.TB, statements ...string) {
 	tb.Helper()
-	if err := s.execute(s.port, statement); err != nil {
-		tb.Fatalf("%s: %s: %v", s.name, statement, err)
-	}
+	must(tb, s.execute(s.port, statements))
 }
 
 // Database creates a database and a user for it. Both exist as long as the server.
 func (s *SQLServer) Database(tb testing.TB) SQL {
 	tb.Helper()
 	name, password := "n_"+strings.ToLower(rand.Text()), rand.Text()
-	if err := s.execute(s.port, s.engine.createStatements(name, password)...); err != nil {
-		tb.Fatalf("%s: creating a database: %v", s.name, err)
-	}
+	s.Administer(tb, s.engine.createStatements(name, password)...)
 	return SQL{Host: "127.0.0.1", Port: s.port, User: name, Password: password, Database: name}
 }
 
 // execute executes statements as the administrator.
-func (s *SQLServer) execute(port int, statements ...string) error {
+func (s *SQLServer) execute(port int, statements []string) error {
 	client := exec.Command(s.programs.client, s.engine.clientArgs(port, statements)...)
 	// The password is no argument, since every user of the machine can read arguments.
-	client.Env = append(os.Environ(), s.engine.passwordVariable+"="+s.password)
+	client.Env = append(os.Environ(), "MYSQL_PWD="+s.password, "PGPASSWORD="+s.password)
 	return run(client)
 }
 
@@ -70,8 +66,6 @@ type programs struct{ server, installer, client string }
 // engine is a kind of database server.
 type engine struct {
 	name, debianPackage string
-	passwordVariable    string // environment variable of the client
-	stopSignal          syscall.Signal
 	deathSignal         syscall.Signal
 	find                func() programs
 	// prepare installs the data and sets argv.
@@ -79,63 +73,33 @@ type engine struct {
 	clientArgs       func(port int, statements []string) []string
 	createStatements func(name, password string) []string // they create a database and its user
 
-	// shared is a server that all tests of this process share. No test can own it.
-	once      sync.Once
-	shared    *SQLServer
-	sharedErr error // reason why there is no shared server
-}
-
-// found returns the programs of the engine. Without them, it ends the test.
-func (k *engine) found(tb testing.TB) programs {
-	tb.Helper()
-	p := k.find()
-	if p.server == "" || p.installer == "" || p.client == "" {
-		missing(tb, k.name, k.debianPackage)
-	}
-	return p
-}
-
-// dedicated starts a server for one test.
-func (k *engine) dedicated(tb testing.TB, opts ...string) *SQLServer {
-	tb.Helper()
-	s, err := k.start(k.found(tb), opts)
-	if err != nil {
-		tb.Fatalf("starting: %v", err)
-	}
-	s.endWith(tb)
-	return s
+	mu     sync.Mutex
+	shared *SQLServer // server that all tests of this process share; no test can own it
 }
 
 // database returns a new database on the shared server.
 func (k *engine) database(tb testing.TB) SQL {
 	tb.Helper()
-	p := k.found(tb)
-	k.once.Do(func() { k.shared, k.sharedErr = k.start(p, nil) })
-	if k.sharedErr != nil {
-		tb.Fatalf("starting: %v", k.sharedErr)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.shared == nil {
+		k.shared = k.start(tb, nil)
 	}
 	return k.shared.Database(tb)
 }
 
-func (k *engine) start(p programs, opts []string) (*SQLServer, error) {
-	dir, remove, err := folder("", k.name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", k.name, err)
+// start starts a server. Without the programs of the engine, it ends the test.
+func (k *engine) start(tb testing.TB, opts []string) *SQLServer {
+	tb.Helper()
+	p := k.find()
+	if p.server == "" || p.installer == "" || p.client == "" {
+		missing(tb, k.name, k.debianPackage)
 	}
-	s := &SQLServer{
-		process: &process{name: k.name, dir: dir, removeFolder: remove, stopSignal: k.stopSignal, deathSignal: k.deathSignal},
-		engine:  k, programs: p, password: rand.Text(),
-	}
+	s := &SQLServer{&process{name: k.name, deathSignal: k.deathSignal}, k, p, rand.Text()}
 	// If another server has taken the port, this login fails.
-	s.ready = func(port int) error { return s.execute(port, "SELECT 1") }
-	if err = k.prepare(s, opts); err == nil {
-		err = s.launch()
-	}
-	if err != nil {
-		remove()
-		return nil, err
-	}
-	return s, nil
+	s.ready = func(port int) error { return s.execute(port, []string{"SELECT 1"}) }
+	must(tb, s.begin("", func() error { return k.prepare(s, opts) }))
+	return s
 }
 
 // MariaDB returns a new database on a server that all tests of this process share. The
@@ -149,7 +113,9 @@ func MariaDB(tb testing.TB) SQL {
 // opts are additional arguments such as "--max-connections=20".
 func MariaDBServer(tb testing.TB, opts ...string) *SQLServer {
 	tb.Helper()
-	return mariaDB.dedicated(tb, opts...)
+	s := mariaDB.start(tb, opts)
+	s.endWith(tb)
+	return s
 }
 
 // PostgreSQL returns a new database on a server that all tests of this process share. The
@@ -160,8 +126,7 @@ func PostgreSQL(tb testing.TB) SQL {
 }
 
 var mariaDB = &engine{
-	name: "mariadbd", debianPackage: "mariadb-server", passwordVariable: "MYSQL_PWD",
-	stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
+	name: "mariadbd", debianPackage: "mariadb-server", deathSignal: syscall.SIGKILL,
 	find: func() programs {
 		folders := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"}
 		return programs{find(folders, "mariadbd"), find(folders, "mariadb-install-db"), find(folders, "mariadb")}
@@ -212,8 +177,7 @@ var mariaDB = &engine{
 var postgreSQL = &engine{
 	// At SIGQUIT, postgres ends immediately, but first removes its shared memory. SIGKILL would leave it behind, because
 	// it is outside the directory.
-	name: "postgres", debianPackage: "postgresql", passwordVariable: "PGPASSWORD",
-	stopSignal: syscall.SIGINT, deathSignal: syscall.SIGQUIT,
+	name: "postgres", debianPackage: "postgresql", deathSignal: syscall.SIGQUIT,
 	find: func() programs {
 		install := find([]string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"}, "initdb")
 		// The other programs must be in the same directory, so that their versions agree. In PATH, psql may be a wrapper
