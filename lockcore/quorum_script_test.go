@@ -174,33 +174,6 @@ func TestQuorumLeaveUnderACL(t *testing.T) {
 	}
 }
 
-func TestQuorumLeaveToTheMillisecond(t *testing.T) {
-	quorumToTheMillisecond(t, func(e *timedQuorum) {
-		sub := e.Raw.Subscribe(e.Context(), "freed")
-		defer sub.Close()
-		call(sub.Receive(e.Context())).Must(e)
-		leave := func(me string, tomb int, channel string) string {
-			return e.Run("quorum_leave", []string{quorumLockKey, quorumTombKey}, me, tomb, channel)
-		}
-		must(e, e.Raw.Set(e.Context(), quorumLockKey, "me", 0).Err())
-		e.Wants("another's", leave("other", 0, "freed"), "0")
-		e.Wants("the lock", e.lock(), "me -1ns")
-		e.Wants("mine", leave("me", 0, "freed"), "1")
-		e.Wants("the lock", e.lock(), "free")
-		e.Wants("again", leave("me", 0, "freed"), "0")
-		if e.Exists(quorumTombKey) {
-			e.Error("there is a tombstone")
-		}
-		e.Wants("with a tombstone", leave("me", 4000, "freed"), "0")
-		e.Wants("the tombstone", fmt.Sprint(e.Raw.Get(e.Context(), quorumTombKey).Val(), e.PTTL(quorumTombKey)), "14s")
-		must(e, e.Raw.Set(e.Context(), quorumLockKey, "me", 0).Err())
-		e.Wants("without messages", leave("me", 0, ""), "1")
-		must(e, e.Raw.HSet(e.Context(), quorumLockKey, "a", "b").Err())
-		e.Wants("of another kind", leave("me", 0, "freed"), "0")
-		equal(e, "messages", len(e.Received(sub, "freed")), 1)
-	})
-}
-
 func TestQuorumStateToTheMillisecond(t *testing.T) {
 	quorumToTheMillisecond(t, func(e *timedQuorum) {
 		state := func(id string) string {
