@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha1"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,6 +29,8 @@ type scriptPlay struct {
 	family string
 	times  int // that each script runs
 	ear    *redis.PubSub
+	run    string            // the id of the server's run, R in steps
+	member map[string]string // the marker of a member of a quorum
 }
 
 // A scriptScene is a row of a table of plays. It is played for each family, once and with each script twice.
@@ -57,6 +60,7 @@ var repeated = regexp.MustCompile(`\{(\d+) ([^{}]*)\}`)
 func (e *timed) plays(family string, times int, steps string) {
 	e.Helper()
 	p := &scriptPlay{timed: e, family: family, times: times, ear: e.hears("noonlock:ch:*")}
+	_, p.run, _ = strings.Cut(strings.TrimSpace(e.Raw.Info(e.Context(), "server").Val()), "run_id:")
 	steps = repeated.ReplaceAllStringFunc(steps, func(text string) string {
 		m := repeated.FindStringSubmatch(text)
 		n, _ := strconv.Atoi(m[1])
@@ -67,7 +71,7 @@ func (e *timed) plays(family string, times int, steps string) {
 		return strings.Join(all, " ")
 	})
 	for line := range strings.Lines(steps) {
-		line, _, _ = strings.Cut(line, " // ")
+		line, _, _ = strings.Cut(line, "//")
 		for step := range strings.SplitSeq(line, ";") {
 			what, want, asserts := strings.Cut(step, "=>")
 			if words := strings.Fields(what); len(words) > 0 {
@@ -97,6 +101,7 @@ func (p *scriptPlay) step(what string, words []string, asserts bool) string {
 	switch what {
 	case "anew":
 		must(p.env, p.Raw.FlushDB(p.Context()).Err())
+		p.member = nil
 	case "pass":
 		p.Pass(call(time.ParseDuration(words[0])).Must(p.env))
 	case "lock", "fence", "queue", "notes", "leader":
@@ -104,9 +109,19 @@ func (p *scriptPlay) step(what string, words []string, asserts bool) string {
 			return p.short(p.shown(what))
 		}
 		p.set(what, words)
+	case "member": // [FIELD:VALUE]... of a quorum: anew with its marker
+		must(p.env, p.Raw.FlushDB(p.Context()).Err())
+		p.member = map[string]string{
+			"run": p.run, "id": "a", "list": "2/5/3/aa", "servers": "a b c d e", "after": p.ms(0), "longest": "60000", "top": "7",
+		}
+		for _, word := range words {
+			field, value, _ := strings.Cut(word, ":")
+			p.member[field] = strings.ReplaceAll(value, "R", p.run)
+		}
+		must(p.env, p.Raw.HSet(p.Context(), quorumMarkerKey, p.member).Err())
 	case "token":
 		return p.short(p.storedOwned("orders").tokens[words[0]])
-	case "waiters", "messages", "size", "tomb":
+	case "waiters", "messages", "marker", "size", "tomb":
 		return p.short(p.shown(what))
 	case "ttl":
 		return strconv.FormatInt(p.ttl(words[0]), 10)
@@ -167,6 +182,7 @@ func (p *scriptPlay) long(word string) string {
 
 // short is the inverse of long, for a whole text.
 func (p *scriptPlay) short(text string) string {
+	text = strings.ReplaceAll(text, p.run, "R")
 	text = longAttempt.ReplaceAllStringFunc(text, func(attempt string) string {
 		m := longAttempt.FindStringSubmatch(attempt)
 		if attempt == p.long(m[1]) {
@@ -318,6 +334,16 @@ func (p *scriptPlay) shown(what string) string {
 		for _, text := range p.Received(p.ear, "noonlock:ch:") {
 			words = append(words, p.message(strings.Fields(p.short(text))))
 		}
+	case "marker": // what has changed
+		all := p.Raw.HGetAll(ctx, quorumMarkerKey).Val()
+		for field := range p.member {
+			all[field] += ""
+		}
+		for _, field := range slices.Sorted(maps.Keys(all)) {
+			if all[field] != p.member[field] {
+				words = append(words, field+"="+strings.ReplaceAll(all[field], " ", "+"))
+			}
+		}
 	case "leader":
 		for field, value := range p.Raw.HGetAll(ctx, p.part(what)).Val() {
 			if field != "by" {
@@ -360,7 +386,7 @@ var acquireAnswers = []string{"", "held", "near", "queued", "busy", "gone", "bur
 // script runs a script of an attempt.
 func (p *scriptPlay) script(me, verb string, options []string) string {
 	p.Helper()
-	given := map[string]string{"ttl": "60000", "keep": "600000", "tomb": "0"}
+	given := map[string]string{}
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
 		given[name] = p.long(value)
@@ -371,6 +397,10 @@ func (p *scriptPlay) script(me, verb string, options []string) string {
 	} else if strings.HasPrefix(me, "np1:") {
 		family, keys = "owned_", p.slotKeys("orders")
 	}
+	if p.family == "quorum" {
+		return p.asksMember(me, verb, given)
+	}
+	ttl, keep := cmp.Or(given["ttl"], "60000"), cmp.Or(given["keep"], "600000")
 	var args []any
 	script := family + strings.TrimSuffix(verb, "s")
 	switch verb {
@@ -380,29 +410,23 @@ func (p *scriptPlay) script(me, verb string, options []string) string {
 		if within, ok := given["within"]; ok {
 			mode += "," + within
 		}
-		args = []any{me, given["ttl"], mode, given["keep"]}
-		if given["keep"] == "none" {
+		args = []any{me, ttl, mode, keep}
+		if keep == "none" {
 			args[3] = false
 		}
 		if family == "owned_" {
 			args = append(args, given["extends"])
 		}
 	case "leaves":
-		args = []any{me, given["tomb"], given["keep"], 0}
+		args = []any{me, cmp.Or(given["tomb"], "0"), keep, 0}
 		if _, ok := given["last"]; ok {
 			args[3] = 1
 		}
-		if p.family == "quorum" {
-			script, args, keys = "quorum_leave", []any{me, given["tomb"], "noonlock:ch:FREED"}, []string{keys[0], keys[4]}
-			if given["silent"] != "" {
-				args[2] = ""
-			}
-		}
 	case "renews":
-		args = []any{me, given["ttl"]}
+		args = []any{me, ttl}
 		keys = keys[:1]
 		if _, ok := given["keeps"]; ok { // the counter
-			keys, args = p.scriptKeys("orders")[:2], append(args, given["keep"])
+			keys, args = p.scriptKeys("orders")[:2], append(args, keep)
 		}
 	case "downgrades":
 		args, keys = []any{me}, keys[:4]
@@ -418,19 +442,56 @@ func (p *scriptPlay) script(me, verb string, options []string) string {
 	}
 	args = argv(script, args...)
 	if given["news"] != "" { // of a record
-		if script == "mutex_leave" {
-			args = append(args, 0)
-		}
-		keys, args = append(keys, p.part("leader")), append(args, "noonlock:ch:NEWS")
+		keys, args = append(keys, p.part("leader")), append(args, 0, "noonlock:ch:NEWS")
 	}
-	answer := p.eval(script, keys, args)
-	for range p.times - 1 {
-		p.eval(script, keys, args)
-	}
-	answer = strings.TrimSuffix(strings.TrimPrefix(answer, "["), "]")
+	answer := p.runs(script, keys, args)
 	if code, rest, _ := strings.Cut(answer, " "); strings.HasSuffix(script, "_acquire") {
 		n := call(strconv.Atoi(code)).Must(p.env)
 		answer = acquireAnswers[n] + " " + rest
 	}
 	return p.short(answer)
+}
+
+// asksMember runs a script of a quorum. An empty part of its answer is "-".
+func (p *scriptPlay) asksMember(me, verb string, given map[string]string) string {
+	p.Helper()
+	lock, tomb := p.part("lock"), p.part("tomb")
+	list, ttl := cmp.Or(given["list"], "2/5/3/aa"), cmp.Or(given["ttl"], "50000")
+	var answer string
+	switch verb {
+	case "acquires":
+		answer = p.runs("quorum_acquire", []string{lock, tomb, quorumMarkerKey}, []any{me, ttl, list})
+	case "renews":
+		answer = p.runs("quorum_renew", []string{lock, tomb, quorumMarkerKey}, []any{me, ttl, list, given["token"]})
+	case "states":
+		answer = p.runs("quorum_state", []string{quorumMarkerKey}, []any{given["number"]})
+	case "joins":
+		answer = p.runs("quorum_join", []string{quorumMarkerKey}, []any{
+			given["number"], strings.Trim(cmp.Or(given["had"], "2/5/3/aa"), "-"), list, "v w x y z", "z", given["longest"], "9", cmp.Or(given["waits"], "0"),
+		})
+	case "leaves":
+		args := []any{me, cmp.Or(given["tomb"], "0"), given["channel"]}
+		if given["news"] != "" {
+			answer = p.runs("quorum_leave", []string{lock, tomb, p.part("leader")}, append(args, "noonlock:ch:NEWS"))
+		} else {
+			answer = p.runs("quorum_leave", []string{lock, tomb}, args)
+		}
+	default:
+		p.Fatalf("there is no step %s", verb)
+	}
+	parts := strings.Split(answer, " ")
+	for i, part := range parts {
+		parts[i] = cmp.Or(part, "-")
+	}
+	return p.short(strings.Join(parts, " "))
+}
+
+// runs runs a script as often as the play does, and returns the first answer.
+func (p *scriptPlay) runs(script string, keys []string, args []any) string {
+	p.Helper()
+	answer := p.eval(script, keys, args)
+	for range p.times - 1 {
+		p.eval(script, keys, args)
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(answer, "["), "]")
 }

@@ -157,10 +157,6 @@ func TestScriptPlays(t *testing.T) {
 			lock X:60000
 			queue B.2 N.3; notes B:@1; A.1 tries; waiters => B.2 N.3
 			queue B.2 N.3; notes B:@0; A.1 tries; waiters => N.3`},
-		{"releases on a quorum", "quorum", `
-			lock A.1; B.2 leaves => 0; lock => A.1:60000; tomb =>; A.1 leaves => 1; lock =>; tomb =>; messages => noonlock:ch:FREED
-			B.2 leaves tomb=4000 => 0; tomb => 1:4000; lock A.1; A.1 leaves tomb=4000 => 1; messages => noonlock:ch:FREED
-			lock A.1; A.1 leaves silent=1 => 1; lock =>; redis hset lock a b; A.1 leaves => 0; redis exists lock => 1; messages =>`},
 		// The election uses the script that promotes a waiter. It moves the first one of an identity that is alive past all
 		// that could come back. A new head is notified, once.
 		{"promotions", "mutex", `
@@ -367,7 +363,7 @@ func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 			if strings.Contains(row.ends, family) {
 				result = "leader => holder= released=@0 v=1; messages => noonlock:ch:NEWS"
 			}
-			playScripts(t, []scriptScene{{row.name, family, row.state + "; A.1 leaves silent=1 news=1; A.1 renews => 0; tomb =>; " + result}})
+			playScripts(t, []scriptScene{{row.name, family, row.state + "; A.1 leaves news=1; A.1 leaves => 0; tomb =>; " + result}})
 		}
 	}
 }
