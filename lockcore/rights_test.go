@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
@@ -184,5 +185,28 @@ func TestFault60_RightsThatAreMissing(t *testing.T) {
 	_, err := lockcore.Locks(e.Context(), e.ClientWith(e.As("blind", "+@all", "~*", "-scan"), lockcore.Config{}), nil)
 	if err == nil || !regexp.MustCompile("NOPERM.*scan").MatchString(err.Error()) || lockcore.IsTemporary(err) {
 		e.Errorf("Locks without the right to scan: %v", err)
+	}
+}
+
+// If an ACL forbids to give a lock's key an end, or to read its entries, the script refuses, and says what is
+// forbidden. Nothing of the lock is left, as the client could die before it releases the lock.
+func TestOwnedLockWithoutRights(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const mine = "ns1:ALIVE.1.w/me id"
+	source := call(lockcore.ScriptSource("owned_acquire")).Must(e)
+	for _, right := range []string{"-pexpireat", "-zmscore"} {
+		user := redis.NewClient(e.As("user"+right, "~*", "&*", "+@all", right))
+		defer user.Close()
+		if right == "-zmscore" {
+			e.establish("orders", heldBy(mine))
+		}
+		answer, err := user.Eval(t.Context(), source, e.scriptKeys("orders"), argv("owned_acquire", mine, 60000, "try")...).Result()
+		if err == nil || !strings.Contains(err.Error(), "can't run this command") && !strings.Contains(err.Error(), "permissions to run") {
+			t.Errorf("%s: answer %v, error %v, want one that tells what is forbidden", right, answer, err)
+		}
+		if right == "-pexpireat" && e.Exists(e.key("orders", "lock")) {
+			t.Error("the lock is left without an end")
+		}
 	}
 }
