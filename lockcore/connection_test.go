@@ -180,11 +180,6 @@ func tryLoseServer(url string) error {
 func TestFault64_NothingIsWritten(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (all []*servers.RedisServer, url string){
-		"one server": func(t *testing.T) ([]*servers.RedisServer, string) {
-			t.Helper()
-			s := servers.Redis(t)
-			return []*servers.RedisServer{s}, "redis://" + s.Addr()
-		},
 		"Sentinel": func(t *testing.T) ([]*servers.RedisServer, string) {
 			t.Helper()
 			s := servers.Redis(t)

@@ -279,11 +279,21 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	})
 }
 
-// Work gets its lease from its context. It cannot release it.
+// Work gets its lease from its context. It cannot release it. A context without work has a lease that is not held.
 func TestFromContext(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		equal(e, "the lease of a context without work", lockcore.FromContext(e.Context()), nil)
-		c := e.Client("a")
+		c, none := e.Client("a"), lockcore.FromContext(e.Context())
+		if none != nil || none.Token() != 0 || none.Name() != "" || none.Slot() != -1 || none.Remaining() != 0 {
+			e.Errorf("token %d, name %q, slot %d, %v remain", none.Token(), none.Name(), none.Slot(), none.Remaining())
+		}
+		unbound, end := none.Bind(e.Context())
+		defer end()
+		rw := e.rw(c, "orders", "a", ttl(3*time.Second))
+		for _, err := range []error{
+			none.Check(), none.Unlock(e.Context()), context.Cause(none.Context()), context.Cause(unbound), rw.Downgrade(e.Context(), none),
+		} {
+			mustIs(e, err, lockcore.ErrNotHeld)
+		}
 		outer, inner := e.try(e.mutex(c, "orders", ttl(3*time.Second))), e.try(e.mutex(c, "items", ttl(3*time.Second)))
 		bound, stop := inner.Bind(outer.Context())
 		defer stop()
@@ -303,24 +313,6 @@ func TestFromContext(t *testing.T) {
 		mustIs(e, borrowed.Check(), lockcore.ErrReleased)
 		if borrowed.Remaining() != 0 || lockcore.FromContext(bound).Token() != inner.Token() {
 			e.Errorf("after the release, %v remain", borrowed.Remaining())
-		}
-	})
-}
-
-// A context without work has a lease that is not held.
-func TestNoLease(t *testing.T) {
-	inBubble(t, func(e *env) {
-		l := lockcore.FromContext(e.Context())
-		if l.Token() != 0 || l.Name() != "" || l.Slot() != -1 || l.Remaining() != 0 {
-			e.Errorf("token %d, name %q, slot %d, %v remain", l.Token(), l.Name(), l.Slot(), l.Remaining())
-		}
-		bound, stop := l.Bind(e.Context())
-		defer stop()
-		rw := call(e.Client("a").RWMutex("orders", "a", ttl(3*time.Second))).Must(e)
-		for _, err := range []error{
-			l.Check(), l.Unlock(e.Context()), context.Cause(l.Context()), context.Cause(bound), rw.Downgrade(e.Context(), l),
-		} {
-			mustIs(e, err, lockcore.ErrNotHeld)
 		}
 	})
 }

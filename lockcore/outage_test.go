@@ -42,33 +42,49 @@ func TestFault72_OutageTolerance(t *testing.T) {
 	}
 }
 
-// Lock waits through an outage that has begun before its first request, until ctx ends. The Client is new, or its
-// subscription is up, so that Lock queues at once.
+// Lock waits through an outage, which may have begun before its first request, until ctx ends. The Client is new, or its
+// subscription is up, so that Lock queues at once. Calls that wait say for whom, within 5 s and once for a name, and once
+// that the server is away and back.
 func TestFault72_LockDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, outage := range testenv.Outages() {
-		for _, warm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, warm %v", name, warm), func(t *testing.T) {
-				inBubble(t, func(e *env) {
-					o := outage(e.Env)
-					c := e.ClientWith(o.Options, lockcore.Config{})
-					m := e.mutex(c, "orders", ttl(time.Second))
-					if warm {
-						e.subscribes(c, m.Name())
-					}
-					o.Begin()
-					go func() {
-						time.Sleep(20 * time.Second)
-						o.End()
-					}()
-					patient, cancel := context.WithTimeout(e.Context(), 10*time.Second)
-					defer cancel()
-					call(m.Lock(patient)).MustFail(e, context.DeadlineExceeded)
-					lease := call(m.Lock(e.Context())).Must(e)
-					e.unlock(lease)
-				})
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				o, log := outage(e.Env), &testenv.Log{}
+				fresh := e.ClientWith(o.Options, lockcore.Config{Identity: "fresh"})
+				c := e.ClientWith(o.Options, lockcore.Config{Identity: "b", Logger: log.Info("")})
+				e.try(e.mutex(e.Client("a"), "orders", ttl(10*time.Second)))
+				for range 20 {
+					e.queued(e.mutex(c, "orders", ttl(10*time.Second)))
+				}
+				e.Pass(5 * time.Second)
+				if n := log.Count("waiting for a lock", `"name"="orders" "holder"="a"`); n != 1 || log.Count("waiting") != 1 {
+					e.Errorf("while others hold the lock:\n%s", log)
+				}
+				o.Begin()
+				waiters := []*pending{
+					e.goLock(e.mutex(fresh, "x", ttl(time.Second))), e.goLock(e.mutex(c, "y", ttl(10*time.Second))), e.goLock(e.mutex(c, "z", ttl(time.Second))),
+				}
+				e.Pass(5 * time.Second)
+				fails := name == "refused" || name == "hanging"
+				if fails && log.Count("lock request failed; retrying", `"locks"=`, `"err"=`) != 1 {
+					e.Errorf("during the outage:\n%s", log)
+				}
+				for _, of := range []*lockcore.Client{fresh, c} {
+					ctx, cancel := context.WithTimeout(e.Context(), 5*time.Second)
+					call(e.mutex(of, "free", ttl(time.Second)).Lock(ctx)).MustFail(e, context.DeadlineExceeded)
+					cancel()
+				}
+				o.End()
+				for _, w := range waiters {
+					e.unlock(w.granted())
+				}
+				e.Pass(5 * time.Second)
+				if fails {
+					log.Lines(e, 1, "the server answers again", `"locks"=`, `"after"=`)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -283,39 +299,4 @@ func TestFault103_MixedTTLs(t *testing.T) {
 			e.Errorf("%d cycles with one TTL, %d with six", one, six)
 		}
 	})
-}
-
-// Calls that wait say for whom, within 5 s and once for a name, and once that the server is away and back.
-func TestWaitsSayWhy(t *testing.T) {
-	for kind, o := range testenv.Outages() {
-		if kind != "refused" && kind != "hanging" {
-			continue
-		}
-		t.Run(kind, func(t *testing.T) {
-			inBubble(t, func(e *env) {
-				outage, log := o(e.Env), &testenv.Log{}
-				c := e.ClientWith(outage.Options, lockcore.Config{Identity: "b", Logger: log.Info("")})
-				e.try(e.mutex(e.Client("a"), "orders", ttl(10*time.Second)))
-				for range 20 {
-					e.queued(e.mutex(c, "orders", ttl(10*time.Second)))
-				}
-				e.Pass(5 * time.Second)
-				if n := log.Count("waiting for a lock", `"name"="orders" "holder"="a"`); n != 1 || log.Count("waiting") != 1 {
-					e.Errorf("while others hold the lock:\n%s", log)
-				}
-				outage.Begin()
-				for _, name := range []string{"x", "y"} {
-					m := e.mutex(c, name, ttl(10*time.Second))
-					go func() { _, _ = m.Lock(e.Context()) }()
-				}
-				e.Pass(5 * time.Second)
-				if log.Count("lock request failed; retrying", `"locks"=`, `"err"=`) != 1 {
-					e.Errorf("during the outage:\n%s", log)
-				}
-				outage.End()
-				e.Pass(5 * time.Second)
-				log.Lines(e, 1, "the server answers again", `"locks"=`, `"after"=`)
-			})
-		})
-	}
 }

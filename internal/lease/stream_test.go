@@ -173,33 +173,6 @@ func TestRenewMoved(t *testing.T) {
 	})
 }
 
-// Leases end before they are renewed, even if the renewals of several streams are due at
-// the same instant: after a pause, no stream receives a renewal of a lease that is over.
-func TestEndsComeBeforeRenewals(t *testing.T) {
-	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
-		second := n.other()
-		var all []*lease.Lease
-		for i := range 10 {
-			h := make(holder, 1)
-			if i%2 == 0 {
-				n.place(h, second)
-			}
-			// The lease is over when its first renewal is due.
-			all = append(all, begin(t, k, c.Now()-times.Valid, &times, h))
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		for i, l := range all {
-			if l.Cause() == nil {
-				t.Errorf("lease %d has not ended", i)
-			}
-		}
-		if a, b := n.first.count(), second.count(); a+b != 0 {
-			t.Errorf("the servers received %d and %d renewals of leases that were over", a, b)
-		}
-	})
-}
-
 // A lease is renewed in time although a lease with a longer TTL, on the same stream, is
 // due first and can wait longer for its answer.
 func TestFault66_LongLeaseDoesNotDelayAShortOne(t *testing.T) {
