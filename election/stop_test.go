@@ -13,74 +13,25 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Work that resigns or returns at once, without end, has a pause after each such term, alone and with
-// other candidates. A leader that has worked campaigns again at once.
-//
-// Mutants: no pause; the pause does not grow; every resignation has a pause.
-func TestFault83_ResigningAtOnce(t *testing.T) {
-	t.Parallel()
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	for name, work := range map[string]func(ctx context.Context, r *replica){
-		"Resign": func(ctx context.Context, r *replica) {
-			_ = r.le.Resign(over)
-			<-ctx.Done()
-		},
-		"TransferTo": func(ctx context.Context, r *replica) {
-			_ = r.le.TransferTo(context.Background(), "absent")
-			_ = r.le.Resign(over)
-			<-ctx.Done()
-		},
-		"it returns": func(context.Context, *replica) {},
-	} {
-		for _, replicas := range []int{1, 3} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				inBubble(t, func(e *env) {
-					const minutes = 5
-					cfg := quick()
-					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
-					all := make([]*replica, replicas)
-					for i := range all {
-						r := e.replica(e.Client(string(rune('a'+i))), cfg)
-						r.work = func(ctx context.Context) { work(ctx, r) }
-						all[i] = r.run()
-					}
-					time.Sleep(minutes * time.Minute)
-					terms := 0
-					for _, r := range all {
-						r.mu.Lock()
-						terms += len(r.terms)
-						r.mu.Unlock()
-					}
-					// The pause grows to LeaseDuration, plus or minus a fifth.
-					if least, most := replicas*minutes*60/18, replicas*(minutes*60/12+6); terms < least || terms > most {
-						t.Errorf("%d terms in %d minutes, want from %d to %d", terms, minutes, least, most)
-					}
-					e.oneAtATime()
-				})
-			})
-		}
-	}
-}
-
 // An elector pauses after a term that is lost, or ends early, before its next campaign: first RetryPeriod, then longer,
 // up to LeaseDuration, without end. After a resignation of a leader that has worked, or a term that lasted for a while,
 // the pauses start again.
 //
-// Mutants: leadership continues; a term longer than RetryPeriod has no pause; the pause never starts again.
+// Mutants: no pause; the pause does not grow; every resignation has a pause; a term longer than RetryPeriod has no
+// pause; the pause never starts again.
 func TestFault83_PausesBetweenTerms(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		cfg := election.Config{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 		a := e.replica(e.Client("a"), cfg)
-		returns := make(chan struct{})
+		tasks := make(chan func(ctx context.Context))
 		var starts, ends []time.Duration
 		a.work = func(ctx context.Context) {
 			starts = append(starts, e.Clock())
 			select {
 			case <-ctx.Done():
-			case <-returns:
+			case task := <-tasks:
+				task(ctx)
 			}
 			ends = append(ends, e.Clock())
 		}
@@ -99,7 +50,14 @@ func TestFault83_PausesBetweenTerms(t *testing.T) {
 		}
 		lose := func() { must(e, e.Raw.Del(e.Context(), key("lock")).Err()) }
 		resign := func() { must(e, a.le.Resign(e.Context())) }
-		stop := func() { returns <- struct{}{} }
+		returns := func() { tasks <- func(context.Context) {} }
+		within := func() {
+			tasks <- func(ctx context.Context) {
+				mustIs(e, a.le.TransferTo(ctx, "absent"), election.ErrNoCandidate)
+				mustIs(e, a.le.Resign(over()), context.Canceled)
+				<-ctx.Done()
+			}
+		}
 		mean := float64(cfg.RetryPeriod)
 		for i := range 60 {
 			after(fmt.Sprint("loss ", i+1), 0, lose, time.Duration(mean))
@@ -109,12 +67,15 @@ func TestFault83_PausesBetweenTerms(t *testing.T) {
 		after("a loss after a resignation", 0, lose, cfg.RetryPeriod)
 		after("another resignation", cfg.RetryPeriod, resign, 0)
 		after("a resignation at once", 0, resign, cfg.RetryPeriod)
-		after("work of a second", time.Second, stop, cfg.RetryPeriod*3/2)
-		after("work that is longer than RetryPeriod", 3*time.Second, stop, 4500*time.Millisecond)
-		after("work of almost a lease", 14*time.Second, stop, 6750*time.Millisecond)
+		after("a resignation by the work", 0, within, cfg.RetryPeriod*3/2)
+		after("another resignation of a leader that has worked", cfg.RetryPeriod, resign, 0)
+		after("another resignation by the work", 0, within, cfg.RetryPeriod)
+		after("work of a second", time.Second, returns, cfg.RetryPeriod*3/2)
+		after("work that is longer than RetryPeriod", 3*time.Second, returns, 4500*time.Millisecond)
+		after("work of almost a lease", 14*time.Second, returns, 6750*time.Millisecond)
 		after("a long term that is lost", 17*time.Second, lose, cfg.RetryPeriod)
-		after("no work", 0, stop, cfg.RetryPeriod*3/2)
-		after("long work", 16*time.Second, stop, cfg.RetryPeriod)
+		after("no work", 0, returns, cfg.RetryPeriod*3/2)
+		after("long work", 16*time.Second, returns, cfg.RetryPeriod)
 	})
 }
 
@@ -250,11 +211,9 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 	inBubble(t, func(e *env) {
 		hold := make(chan struct{})
 		elector := func(identity string, newLeader func(string)) *election.LeaderElector {
-			le, err := election.NewLeaderElector(e.Client(identity), electionName, election.Callbacks{
-				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {}, OnNewLeader: newLeader,
-			}, quick())
-			must(e, err)
-			return le
+			callbacks := idle
+			callbacks.OnNewLeader = newLeader
+			return testenv.Call(election.NewLeaderElector(e.Client(identity), electionName, callbacks, quick())).Must(e)
 		}
 		var notified []string
 		stuck := func(string) { <-hold; panic("late") }

@@ -67,7 +67,7 @@ func inPair(t *testing.T, test func(t *testing.T, p *pair)) {
 		for addr, r := range p.nodes {
 			r.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool { return p.answer(addr, c, cmd, args) })
 		}
-		p.Wire = connectClusterOf(t, &redis.Options{Addr: first, Dialer: p.dial}, func(wire.Request, error) {}, first, second)
+		p.Wire = connectCluster(t, &redis.Options{Dialer: p.dial}, func(wire.Request, error) {}, first, second)
 		defer p.Messages("orders").Start(t.Context())()
 		for what, use := range uses {
 			if err := use(t.Context(), p); err != nil {

@@ -16,16 +16,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// connectCluster returns a Wire to the cluster of these nodes. It is closed at the end of the
+// connectCluster returns a Wire to the cluster of these nodes, each with these options. It is closed at the end of the
 // test.
-func connectCluster(t *testing.T, failed func(wire.Request, error), seeds ...string) wire.Wire {
+func connectCluster(t *testing.T, opt *redis.Options, failed func(wire.Request, error), seeds ...string) wire.Wire {
 	t.Helper()
-	return connectClusterOf(t, &redis.Options{Addr: seeds[0]}, failed, seeds...)
-}
-
-// connectClusterOf is connectCluster with the options of each node.
-func connectClusterOf(t *testing.T, opt *redis.Options, failed func(wire.Request, error), seeds ...string) wire.Wire {
-	t.Helper()
+	opt.Addr = seeds[0]
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
 	w := cluster.New(*rdb.Options(), seeds, wire.Config{
@@ -44,7 +39,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	c := servers.Cluster(t, 2, 0)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	defer rdb.Close()
-	w := connectCluster(t, func(wire.Request, error) {}, c.Addrs()...)
+	w := connectCluster(t, &redis.Options{}, func(wire.Request, error) {}, c.Addrs()...)
 	loader := wire.NewLoader(fstest.MapFS{
 		"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")},
 		"lua/renew.lua": {Data: []byte("return redis.call('GET', KEYS[1])\n")},
@@ -105,7 +100,7 @@ func TestClusterIsFoundByAnyNode(t *testing.T) {
 		"a replica":                {c.Replicas[0].Addr()},
 		"a primary and a dead one": {"127.0.0.1:1", c.Primaries[2].Addr()},
 	} {
-		w := connectCluster(t, func(r wire.Request, err error) { t.Errorf("%s: %s failed: %v", what, r.Name(), err) }, seeds...)
+		w := connectCluster(t, &redis.Options{}, func(r wire.Request, err error) { t.Errorf("%s: %s failed: %v", what, r.Name(), err) }, seeds...)
 		for _, name := range []string{"a", "orders", "123456789", "job/x"} {
 			if answer, err := w.Send(t.Context(), name, wire.Command("set", "p:{"+name+"}:key", 1), 10*time.Second); err != nil || answer != "OK" {
 				t.Errorf("%s: %v, %v", what, answer, err)
@@ -113,7 +108,7 @@ func TestClusterIsFoundByAnyNode(t *testing.T) {
 		}
 	}
 	// A plain server is no cluster. The error says so.
-	w := connectCluster(t, func(wire.Request, error) {}, servers.Redis(t).Addr())
+	w := connectCluster(t, &redis.Options{}, func(wire.Request, error) {}, servers.Redis(t).Addr())
 	if _, err := w.Send(t.Context(), "orders", wire.Command("ping"), 10*time.Second); err == nil || !strings.Contains(err.Error(), "cluster support disabled") || wire.VerdictOf(err).Temporary {
 		t.Errorf("a server that is no cluster: %v, temporary: %v", err, wire.VerdictOf(err).Temporary)
 	}

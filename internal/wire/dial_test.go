@@ -279,20 +279,29 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 	}
 }
 
-// A caller leaves while its request waits for an answer, or for a connection. It returns at once. A
-// request that was not sent yet is never sent, and the others get their own answers.
+// A caller leaves while its request waits for an answer, or for a connection, also one that has been idle for too long
+// and is made again. It returns at once. A request that was not sent yet is never sent, and the others get their own
+// answers.
 func TestFault45_CallersThatLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		testenv.Must(t, ping(t, e, time.Second))
-		e.redis.Hang()
-		ctx, leave := context.WithCancel(t.Context()) // go-redis ignores it: it has no deadline
-		time.AfterFunc(100*time.Millisecond, leave)
-		begun := time.Now()
-		_, err := e.Send(ctx, "", wire.Command("ping"), time.Minute)
-		if took := time.Since(begun); took != 100*time.Millisecond || !errors.Is(err, context.Canceled) {
-			t.Errorf("Send returned after %v: %v", took, err)
+		e.opt.ConnMaxIdleTime = time.Second
+		e.connect()
+		for _, pause := range []time.Duration{0, 2 * time.Second} {
+			testenv.Must(t, ping(t, e, time.Second))
+			time.Sleep(pause)
+			e.redis.Hang()
+			for range 3 {
+				ctx, leave := context.WithCancel(t.Context()) // go-redis ignores it: it has no deadline
+				time.AfterFunc(100*time.Millisecond, leave)
+				begun := time.Now()
+				_, err := e.Send(ctx, "", wire.Command("ping"), 3*time.Second)
+				took := time.Since(begun)
+				if took != 100*time.Millisecond || !errors.Is(err, context.Canceled) || pause > 0 && wire.OutcomeOf(err) != wire.Unsent {
+					t.Errorf("idle for %v: Send returned after %v: %v", pause, took, err)
+				}
+			}
+			e.redis.Unhang()
 		}
-		e.redis.Unhang()
 
 		e.connect()
 		free := e.block()
@@ -443,53 +452,6 @@ func TestFault61_HandshakeThatHangs(t *testing.T) {
 			if err := ping(t, e, within); err == nil || !strings.Contains(err.Error(), "speak TLS") {
 				t.Errorf("within %v: %v", within, err)
 			}
-		}
-	})
-}
-
-// A connection has been idle for too long, so that it is made again, and the server does not answer its
-// setup. The request ends with its context.
-func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		e.opt.ConnMaxIdleTime = time.Second
-		e.connect()
-		testenv.Must(t, ping(t, e, time.Second))
-		time.Sleep(2 * time.Second)
-		e.redis.Hang()
-		defer e.redis.Unhang()
-		for range 3 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(100*time.Millisecond, cancel)
-			began := time.Now()
-			_, err := e.Send(ctx, "", wire.Command("ping"), 3*time.Second)
-			if took := time.Since(began); wire.OutcomeOf(err) != wire.Unsent || took > 101*time.Millisecond {
-				t.Errorf("PING: %v after %v", err, took)
-			}
-		}
-	})
-}
-
-// A server that is demoted while a request waits for replicas refuses to wait, and closes the connection. The
-// request was applied, and its mark is no reason to know less.
-func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		script, _ := echoes(t)["script"](1)
-		e.answers(func(c *server.Peer, cmd string, _ ...string) bool {
-			if cmd != "WAIT" {
-				return false
-			}
-			c.WriteError("UNBLOCKED force unblock from blocking operation")
-			c.Flush()
-			c.Close()
-			return true
-		})
-		e.cfg.Replicas = 1
-		e.connect()
-		r := script.WithSource().Replicated(100 * time.Millisecond)
-		r.MarkKey = "mark"
-		answer, err := e.Send(t.Context(), "", r, time.Second)
-		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.VerdictOf(err).Temporary {
-			t.Errorf("the request: %v, %v", answer, err)
 		}
 	})
 }

@@ -107,8 +107,9 @@ func TestSilenceIsNoticed(t *testing.T) {
 	}
 }
 
-// Calls that need replicas have their own times, and share a WAIT.
-func TestReplicasAreAwaited(t *testing.T) {
+// Calls that need replicas have their own times, and share a WAIT. A server that is demoted meanwhile refuses to wait,
+// and closes the connection. The request was applied, and its mark is no reason to know less.
+func TestFault18_ReplicasAreAwaited(t *testing.T) {
 	const trip = 290 * time.Millisecond
 	type call = func(within, timeout time.Duration) error
 	for name, test := range map[string]func(t *testing.T, e *env, replicated call){
@@ -159,6 +160,20 @@ func TestReplicasAreAwaited(t *testing.T) {
 				return cmd == "WAIT"
 			})
 			if err := replicated(time.Second, 3*time.Second); !errors.Is(err, wire.ErrNotReplicated) {
+				t.Error(err)
+			}
+		},
+		"the server is demoted": func(t *testing.T, e *env, replicated call) {
+			e.answers(func(c *server.Peer, cmd string, _ ...string) bool {
+				if cmd == "WAIT" {
+					c.WriteError("UNBLOCKED force unblock from blocking operation")
+					c.Flush()
+					c.Close()
+				}
+				return cmd == "WAIT"
+			})
+			err := replicated(100*time.Millisecond, time.Second)
+			if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.VerdictOf(err).Temporary {
 				t.Error(err)
 			}
 		},
