@@ -185,11 +185,7 @@ func TestMetrics(t *testing.T) {
 		a, b := e.replica(c, quick()), e.replica(with("b", theirs), quick())
 		hold := make(chan struct{})
 		b.work = func(context.Context) { <-hold }
-		if _, err := election.NewLeaderElector(c, "another", election.Callbacks{
-			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		}, quick()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Call(election.NewLeaderElector(c, "another", idle, quick())).Must(e)
 		see := func(want ...float64) {
 			e.Helper()
 			var got []float64
@@ -226,9 +222,7 @@ func TestMetrics(t *testing.T) {
 		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
 		clash := prometheus.NewRegistry()
 		must(e, clash.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "leader_election_master_status", Help: "another"})))
-		if _, err := election.NewLeaderElector(with("c", clash), electionName, election.Callbacks{
-			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		}, quick()); err == nil {
+		if _, err := election.NewLeaderElector(with("c", clash), electionName, idle, quick()); err == nil {
 			t.Error("a clash of metrics is passed over")
 		}
 	})

@@ -116,6 +116,9 @@ func quick() election.Config {
 	}
 }
 
+// idle are the callbacks of a leader that only waits for its end.
+var idle = election.Callbacks{OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {}}
+
 // quick returns short durations in a bubble. On a real server, a lease survives a stall of a busy
 // machine.
 func (e *env) quick() election.Config {

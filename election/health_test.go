@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 var errSick = errors.New("the disk is full")
@@ -45,20 +45,12 @@ func TestFault135_TheHealthCheckOfALeaderFails(t *testing.T) {
 		"it waits for its end": {func(ctx context.Context) error { <-ctx.Done(); return nil }, []error{election.ErrResigned}},
 		"it ignores its end":   {func(context.Context) error { time.Sleep(20 * time.Second); return nil }, []error{election.ErrResigned}},
 	} {
-		for _, several := range []bool{false, true} {
+		for _, servers := range []int{1, 3} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, func(e *env) {
-					client := e.Client
-					if several {
-						q := &quorumEnv{env: e}
-						for range 3 {
-							q.servers = append(q.servers, lockcoretest.NewRedis(e.T))
-						}
-						client = q.client
-					}
+				onQuorum(t, servers, func(e *quorumEnv) {
 					var now atomic.Pointer[sickness]
-					a, b := e.replica(client("a"), checked(quick(), &now)), e.replica(client("b"), quick())
+					a, b := e.replica(e.client("a"), checked(quick(), &now)), e.replica(e.client("b"), quick())
 					ended := make(chan time.Time, 3)
 					a.work = func(ctx context.Context) {
 						<-ctx.Done()
@@ -78,7 +70,7 @@ func TestFault135_TheHealthCheckOfALeaderFails(t *testing.T) {
 					mustIs(e, a.ended(1), test.want...)
 					time.Sleep(10 * time.Second)
 					mustIs(e, a.le.Ready(), append(test.want[1:], election.ErrNotReady)...)
-					if !several && e.Exists(key("queue")) {
+					if servers == 1 && e.servers[0].Server().Exists(key("queue")) {
 						t.Error("it is still a candidate")
 					}
 					now.Store(nil)
@@ -150,12 +142,9 @@ func TestCallsOfTwoRunsDoNotOverlap(t *testing.T) {
 		}
 		cfg := quick()
 		cfg.Healthy = func(context.Context) error { hangs(0); return nil }
-		le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
-			OnStoppedLeading: func() {},
-			OnNewLeader:      func(string) { hangs(1) },
-		}, cfg)
-		must(e, err)
+		callbacks := idle
+		callbacks.OnNewLeader = func(string) { hangs(1) }
+		le := testenv.Call(election.NewLeaderElector(e.Client("a"), electionName, callbacks, cfg)).Must(e)
 		b, c := e.replica(e.Client("b"), quick()), e.replica(e.Client("c"), quick())
 		b.run().leads(1)
 		run := func(during func()) (end time.Duration) {

@@ -92,59 +92,35 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// While the work drains, the candidate that TransferTo has named last stays the head of the queue.
+// While the work drains, the candidate that TransferTo has named stays the head of the queue: another one rejoins at its
+// old place, and the queue is lost.
 func TestTransferWhileTheWorkDrains(t *testing.T) {
 	t.Parallel()
-	cfg := quick()
-	cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
-	rejoin := func(_ *env, _ *replica, net *lockcoretest.Faults, _ func(string)) {
+	inBubble(t, func(e *env) {
+		cfg := quick()
+		cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
+		link, net := e.Linked("b")
+		a, b, named := e.replica(e.Client("a"), cfg), e.replica(link, cfg), e.replica(e.Client("c"), cfg)
+		hold, transferred := make(chan struct{}), make(chan error, 1)
+		a.work = func(context.Context) { <-hold }
+		e.queueUp(a, b, named)
+		cut := net.Partition()
+		e.Until("b has expired", func() bool { return a.queue() == "c" })
+		lockcoretest.MustFire(e, cut)
+		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
+		e.WaitIdle()
 		net.Cut()
 		net.Heal()
-	}
-	for name, c := range map[string]struct {
-		before bool // the other candidate has expired before
-		change func(e *env, a *replica, net *lockcoretest.Faults, transfer func(to string))
-	}{
-		"the other one rejoins at its old place":        {false, rejoin},
-		"the other one rejoins after it had expired":    {true, rejoin},
-		"the other one is named, and then the same one": {false, func(_ *env, _ *replica, _ *lockcoretest.Faults, transfer func(string)) { transfer("b"); transfer("c") }},
-		"the queue is lost": {false, func(e *env, _ *replica, _ *lockcoretest.Faults, _ func(string)) {
-			e.Pass(2 * cfg.LeaseDuration) // they have looked, and know their places
-			must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				link, net := e.Linked("b")
-				a, b, named := e.replica(e.Client("a"), cfg), e.replica(link, cfg), e.replica(e.Client("c"), cfg)
-				hold, transferred := make(chan struct{}), make(chan error, 3)
-				a.work = func(context.Context) { <-hold }
-				e.queueUp(a, b, named)
-				if c.before {
-					cut := net.Partition()
-					e.Until("b has expired", func() bool { return a.queue() == "c" })
-					lockcoretest.MustFire(e, cut)
-				}
-				transfers := 0
-				transfer := func(to string) {
-					transfers++
-					go func() { transferred <- a.le.TransferTo(context.Background(), to) }()
-					e.Until(to+" is the head", func() bool { return strings.HasPrefix(a.queue(), to) })
-				}
-				transfer("c")
-				c.change(e, a, net, transfer)
-				e.Until("both are back", func() bool { return a.queue() == "c b" })
-				close(hold)
-				for range transfers {
-					must(e, <-transferred)
-				}
-				named.leads(1)
-				b.never()
-				e.oneAtATime()
-			})
-		})
-	}
+		e.Until("b is back", func() bool { return a.queue() == "c b" })
+		e.Pass(2 * cfg.LeaseDuration) // they have looked, and know their places
+		must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
+		e.Until("both are back", func() bool { return a.queue() == "c b" })
+		close(hold)
+		must(e, <-transferred)
+		named.leads(1)
+		b.never()
+		e.oneAtATime()
+	})
 }
 
 // Two processes with one identity, and two electors on one Client, are separate candidates.
