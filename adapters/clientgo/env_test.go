@@ -74,8 +74,7 @@ func (e *env) lock(identity string) *clientgo.Lock {
 
 func (e *env) lockOn(c *lockcore.Client, cfg clientgo.Config) *clientgo.Lock {
 	e.Helper()
-	l := testenv.Call(clientgo.NewLock(c, lockName, cfg)).Must(e)
-	return l
+	return testenv.Call(clientgo.NewLock(c, lockName, cfg)).Must(e)
 }
 
 // linked is lock with a separate network.
