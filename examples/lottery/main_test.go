@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -120,22 +119,9 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 // service is `lottery serve` in this process, with its log.
 type service struct {
 	*testenv.Env
-	mu   sync.Mutex
-	log  bytes.Buffer
+	testenv.Log
 	stop context.CancelFunc
 	code chan int
-}
-
-func (s *service) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(p)
-}
-
-func (s *service) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
 }
 
 // logs waits until the log has n matches of a pattern, and returns the last of them.

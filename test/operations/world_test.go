@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -131,24 +130,10 @@ func (w *world) until(holds func() bool, what func() string) {
 
 // A program is a process that runs until the test ends or stops it.
 type program struct {
-	w      *world
-	cmd    *exec.Cmd
-	exited chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer // standard output and errors
-}
-
-func (p *program) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(text)
-}
-
-func (p *program) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
+	testenv.Log // standard output and errors
+	w           *world
+	cmd         *exec.Cmd
+	exited      chan struct{}
 }
 
 // start starts a program. env is added to its environment.

@@ -12,10 +12,17 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// A Log stores logged lines.
+// A Log stores logged lines, or what a program prints.
 type Log struct {
-	mu    sync.Mutex
-	lines []string
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write adds a part of the output of a program.
+func (s *Log) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
 }
 
 // Logger returns a logger that writes lines of any verbosity to the Log.
@@ -30,9 +37,7 @@ func (s *Log) Info(prefix string) logr.Logger {
 
 // Count returns how many lines contain all of these texts.
 func (s *Log) Count(texts ...string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, line := range s.lines {
+	for line := range strings.Lines(s.String()) {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			n++
 		}
@@ -48,16 +53,12 @@ func (s *Log) Lines(t testing.TB, want int, texts ...string) {
 	}
 }
 
-func (s *Log) add(line string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lines = append(s.lines, line)
-}
+func (s *Log) add(line string) { _, _ = s.Write([]byte(line + "\n")) }
 
 func (s *Log) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(s.lines, "\n")
+	return s.text.String()
 }
 
 // DependencyLog stores the lines that go-redis logs. go-redis has one logger per process.

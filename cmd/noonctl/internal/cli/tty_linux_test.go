@@ -2,10 +2,10 @@ package cli_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -19,9 +19,7 @@ import (
 type terminal struct {
 	t              *testing.T
 	master, screen *os.File
-
-	mu   sync.Mutex
-	text strings.Builder
+	text           testenv.Log
 }
 
 // lacks skips a test because of what the machine lacks. If servers are required, as in CI, the test
@@ -47,18 +45,7 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 	testenv.Must(t, err)
 	testenv.Must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
 	term := &terminal{t: t, master: master, screen: screen}
-	go func() {
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf)
-			term.mu.Lock()
-			term.text.Write(buf[:n])
-			term.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+	go func() { _, _ = io.Copy(&term.text, master) }() // until it is closed
 	t.Cleanup(func() {
 		screen.Close()
 		master.Close()
@@ -75,11 +62,7 @@ func (term *terminal) start(cmd *exec.Cmd) {
 	term.t.Cleanup(func() { _ = cmd.Process.Kill() })
 }
 
-func (term *terminal) printed() string {
-	term.mu.Lock()
-	defer term.mu.Unlock()
-	return strings.ReplaceAll(term.text.String(), "\r\n", "\n")
-}
+func (term *terminal) printed() string { return strings.ReplaceAll(term.text.String(), "\r\n", "\n") }
 
 func (term *terminal) enter(text string) {
 	term.t.Helper()
