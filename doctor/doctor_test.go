@@ -200,12 +200,6 @@ func TestReplicas(t *testing.T) {
 	if p.Topology != "a primary with 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
-	set(t, e.Raw, "min-replicas-to-write", "1")
-	set(t, e.Raw, "min-replicas-max-lag", "600")
-	e.Until("the replica counts", func() bool {
-		return strings.Contains(e.Raw.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
-	})
-	examine(t, quick, at(e.Real)).has("min-replicas", doctor.OK, "1 replica in time")
 
 	p = examine(t, quick, at(replica))
 	p.has("role", doctor.Fail, "replica of 127.0.0.1:")

@@ -159,18 +159,6 @@ func serveWith(t *testing.T, environ []string) *service {
 	return s
 }
 
-func get(t *testing.T, url string) (code int, body string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	testenv.Must(t, err)
-	response, err := http.DefaultClient.Do(request)
-	testenv.Must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	testenv.Must(t, err)
-	return response.StatusCode, string(text)
-}
-
 // A replica draws, says why it cannot, and stops. verify passes then, and finds each change of the draws.
 func TestServeAndVerify(t *testing.T) {
 	t.Parallel()
@@ -321,7 +309,10 @@ func TestFault142_OtherDatabases(t *testing.T) {
 func answers(t *testing.T, url string, want int, text string) {
 	t.Helper()
 	(&testenv.Env{T: t}).Until(fmt.Sprintf("%s answers %d %s", url, want, text), func() bool {
-		code, body := get(t, url)
-		return code == want && strings.Contains(body, text)
+		request := testenv.Call(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)).Must(t)
+		response := testenv.Call(http.DefaultClient.Do(request)).Must(t)
+		defer response.Body.Close()
+		body := testenv.Call(io.ReadAll(response.Body)).Must(t)
+		return response.StatusCode == want && strings.Contains(string(body), text)
 	})
 }

@@ -205,30 +205,23 @@ func (p *program) url() string {
 }
 
 // answers waits until a path is answered with a status and a match of the pattern.
-func (p *program) answers(path string, status int, pattern string) string {
+func (p *program) answers(path string, status int, pattern string) {
 	p.w.Helper()
-	return answers(p.w, p.url()+path, status, pattern)
+	answers(p.w, p.url()+path, status, pattern)
 }
 
-func answers(w *world, url string, status int, pattern string) (body string) {
+func answers(w *world, url string, status int, pattern string) {
 	w.Helper()
-	code := 0
+	code, body := 0, ""
 	w.until(func() bool {
-		code, body = get(w, url)
+		request := testenv.Call(http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)).Must(w)
+		response := testenv.Call(http.DefaultClient.Do(request)).Must(w)
+		defer response.Body.Close()
+		code, body = response.StatusCode, string(testenv.Call(io.ReadAll(response.Body)).Must(w))
 		return code == status && contains(body, pattern)
 	}, func() string {
 		return fmt.Sprintf("%s answers %d and %s; it answers %d and %s", url, status, pattern, code, body)
 	})
-	return body
-}
-
-func get(w *world, url string) (code int, body string) {
-	w.Helper()
-	request := testenv.Call(http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)).Must(w)
-	response := testenv.Call(http.DefaultClient.Do(request)).Must(w)
-	defer response.Body.Close()
-	text := testenv.Call(io.ReadAll(response.Body)).Must(w)
-	return response.StatusCode, string(text)
 }
 
 // contains reports whether a text has a match of each pattern, in which ^ and $ are the ends of a line.
