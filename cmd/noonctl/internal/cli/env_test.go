@@ -77,19 +77,19 @@ func (e *env) noonctl(args ...string) result {
 }
 
 func run(ctx context.Context, url string, args ...string) result {
-	var out bytes.Buffer
-	r := runWith(ctx, map[string]string{"NOONLOCK_REDIS": url}, &out, args...)
-	r.out = out.String()
-	return r
+	return runWith(ctx, map[string]string{"NOONLOCK_REDIS": url}, nil, args...)
 }
 
-// runWith runs the program with these variables of the environment.
+// runWith runs the program with these variables of the environment. If stdout is nil, the result has the output.
 func runWith(ctx context.Context, variables map[string]string, stdout io.Writer, args ...string) result {
-	var errOut bytes.Buffer
+	var out, errOut bytes.Buffer
+	if stdout == nil {
+		stdout = &out
+	}
 	code := cli.Run(ctx, cli.Process{
 		Args: args, Getenv: func(name string) string { return variables[name] }, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: &errOut,
 	})
-	return result{code: code, errOut: errOut.String()}
+	return result{code, out.String(), errOut.String()}
 }
 
 // must runs the program, which must succeed and write nothing to standard error.
