@@ -249,18 +249,18 @@ func serve(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *httptes
 }
 
 // point moves the pointer to the middle of an element.
-func (b *tab) point(element string) {
+func (b *tab) point(element string, args ...any) {
 	b.Helper()
-	at := b.middle(element)
+	at := b.middle(element, args...)
 	_, err := chromedp.Run(b.ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
 	testenv.Must(b, err)
 }
 
 // hover points at a square until its details are shown.
-func (b *tab) hover(square string) {
+func (b *tab) hover(square string, args ...any) {
 	b.Helper()
 	b.Until("the details are shown", func() bool {
-		b.point(square)
+		b.point(square, args...)
 		return eval[bool](b, `!document.getElementById('tip').hidden`)
 	})
 }

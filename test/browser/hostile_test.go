@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -127,12 +126,12 @@ func TestHostileTexts(t *testing.T) {
 	// and the dialog of each action.
 	var seen strings.Builder
 	seen.WriteString(b.everything())
-	for _, row := range eval[[][]any](b, `[...document.querySelectorAll('.row')].map((r) => [r.closest('section').id, r.querySelector('.name').textContent, r.querySelectorAll('.strip li').length])`) {
-		for i := range int(row[2].(float64)) {
-			square := `(` + strings.ReplaceAll(rowOf(row[0], row[1]), "%", "%%") + fmt.Sprintf(`).querySelectorAll('.strip li')[%d]`, i)
-			b.hover(square)
+	for _, found := range eval[[][]any](b, `[...document.querySelectorAll('.row')].map((r) => [r.closest('section').id, r.querySelector('.name').textContent, r.querySelectorAll('.strip li').length])`) {
+		for i := range int(found[2].(float64)) {
+			const square = `(` + row + `).querySelectorAll('.strip li')[%s]`
+			b.hover(square, found[0], found[1], i)
 			seen.WriteString(b.everything())
-			b.click(square)
+			b.click(square, found[0], found[1], i)
 			b.until("the dialog is shown", `document.getElementById('dialog').open`)
 			seen.WriteString(b.everything())
 			b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
@@ -234,9 +233,4 @@ func quote(text string) string {
 	out.SetEscapeHTML(false)
 	_ = out.Encode(text) // a string has no errors
 	return strings.TrimSpace(b.String())
-}
-
-// rowOf returns row with its arguments.
-func rowOf(kind, name any) string {
-	return fmt.Sprintf(row, quote(kind.(string)), quote(name.(string)))
 }

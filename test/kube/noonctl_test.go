@@ -89,23 +89,24 @@ func TestNoonctlCron(t *testing.T) {
 cron: {schedule: "@every 2s", catchUp: all, ttl: 2s, drainSeconds: 5, killAfterSeconds: 5}
 terminationGracePeriodSeconds: 20
 `)
-	noonctl := func(args ...string) string {
-		c.Helper()
-		return c.kubectl(append([]string{"exec", "deploy/tick-noonctl", "--", "/noonlock/noonctl"}, args...)...)
+	type run struct {
+		Tick    time.Time
+		Outcome string
 	}
-	newest := func() (tick time.Time) {
+	history := func(limit string) []run {
 		c.Helper()
-		var history struct{ Runs []struct{ Tick time.Time } }
-		check(c, json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "1", "-o", "json")), &history))
-		for _, run := range history.Runs {
-			tick = run.Tick
-		}
-		return tick
+		var all struct{ Runs []run }
+		out := c.kubectl("exec", "deploy/tick-noonctl", "--", "/noonlock/noonctl", "history", "ticks", "--limit", limit, "-o", "json")
+		check(c, json.Unmarshal([]byte(out), &all))
+		return all.Runs
 	}
 	ended := func() {
 		c.Helper()
 		before := time.Now()
-		c.await("a later run", func() bool { return newest().After(before.Add(5 * time.Second)) })
+		c.await("a later run", func() bool {
+			runs := history("1")
+			return len(runs) > 0 && runs[0].Tick.After(before.Add(5*time.Second))
+		})
 	}
 	ended()
 	pods := c.ready(selector, 2)
@@ -114,16 +115,10 @@ terminationGracePeriodSeconds: 20
 	c.kubectl("delete", "pod", pods[1].Metadata.Name, "--wait=false")
 	ended()
 	c.ready(selector, 2)
-	var history struct {
-		Runs []struct {
-			Tick    time.Time
-			Outcome string
-		}
-	}
-	check(t, json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "100", "-o", "json")), &history))
-	for i, run := range history.Runs {
-		if run.Outcome != "succeeded" || i > 0 && history.Runs[i-1].Tick.Sub(run.Tick) != 2*time.Second {
-			t.Errorf("entry %d: %+v", i, history.Runs)
+	runs := history("100")
+	for i, run := range runs {
+		if run.Outcome != "succeeded" || i > 0 && runs[i-1].Tick.Sub(run.Tick) != 2*time.Second {
+			t.Errorf("entry %d: %+v", i, runs)
 		}
 	}
 }
