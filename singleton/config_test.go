@@ -8,8 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -19,6 +23,12 @@ func TestRefusals(t *testing.T) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
 		testenv.MustIs(t, r.runner.Ready(), singleton.ErrNotReady)
+		var servers []redis.UniversalClient
+		for range 3 {
+			servers = append(servers, lockcoretest.NewRedis(t).Client())
+		}
+		quorum := testenv.Call(lockcore.NewQuorum(servers, lockcore.QuorumConfig{})).Must(t)
+		defer quorum.Close(t.Context())
 		for what, c := range map[string]struct {
 			err   error
 			field string // of a *noonlock.ConfigError
@@ -28,6 +38,8 @@ func TestRefusals(t *testing.T) {
 			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
 			"Jobs, no client":    {err: second1(singleton.Jobs(t.Context(), nil, nil)), field: "client"},
 			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
+			"NewRunner, quorum":  {err: second1(singleton.NewRunner(quorum, singleton.Config{})), field: "client"},
+			"NewJob, quorum":     {err: second1(singleton.NewJob(quorum, "a")), field: "client"},
 			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
 			"MaxConcurrentRuns":  {err: second1(singleton.NewRunner(r.client, singleton.Config{MaxConcurrentRuns: -1})), field: "Config.MaxConcurrentRuns"},
 			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},

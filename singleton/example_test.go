@@ -13,9 +13,7 @@ import (
 // Three replicas run one job. One of them runs each tick.
 func ExampleRunner() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	defer server.Close()
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -25,23 +23,16 @@ func ExampleRunner() {
 	for i := range replicas {
 		go func() {
 			client, err := lockcore.New(server.Client(), lockcore.Config{Identity: fmt.Sprintf("replica-%d", i)})
-			if err != nil {
-				panic(err)
-			}
+			must(err)
 			runner, err := singleton.NewRunner(client, singleton.Config{})
-			if err != nil {
-				panic(err)
-			}
-			err = runner.Add("report", "@every 200ms", func(ctx context.Context, run singleton.Run) error {
+			must(err)
+			must(runner.Add("report", "@every 200ms", func(ctx context.Context, run singleton.Run) error {
 				select {
 				case ticks <- run.Tick: // do the work here, with run.Token at the resource
 				case <-ctx.Done():
 				}
 				return ctx.Err()
-			}, singleton.JobConfig{})
-			if err != nil {
-				panic(err)
-			}
+			}, singleton.JobConfig{}))
 			err = runner.Run(ctx)
 			_ = client.Close(context.Background())
 			ended <- err

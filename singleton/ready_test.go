@@ -2,6 +2,7 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -86,8 +87,8 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 				run.cancel()
 				testenv.Must(t, run.result())
 				testenv.MustIs(t, r.Ready(), singleton.ErrNotReady)
-				if errors, lasting := f.log.Count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
-					t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
+				if logged, lasting := f.log.Count(`"error"=`), name != "a read-only replica" && name != "silence"; (logged > 0) != lasting {
+					t.Errorf("%d errors are logged:\n%s", logged, f.log.String())
 				}
 			})
 		})
@@ -113,6 +114,32 @@ func TestManyJobsLogAnOutageOnce(t *testing.T) {
 		number := fmt.Sprintf(`"jobs"=%d `, jobs)
 		if away, back := f.log.Count("ledger unavailable", number, `"err"=`), f.log.Count("ledger available again", number, `"after"=`); away != 1 || back != 1 || f.log.Count("edger ") != 2 {
 			t.Errorf("%d lines that the ledger is away, %d that it is back, in\n%s", away, back, f.log.String())
+		}
+	})
+}
+
+// A server without replicas grants no tick and no Once that needs one.
+func TestMinReplicas(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.ClientWith(f.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1, Logger: f.log.Info("")})
+		mustNot := func(what string) { t.Errorf("%s ran without a replica", what) }
+		r, err := singleton.NewRunner(c, singleton.Config{})
+		testenv.Must(t, err)
+		testenv.Must(t, r.Add("draw", "@every 1m", func(context.Context, singleton.Run) error { mustNot("a tick"); return nil }, singleton.JobConfig{}))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		ended := make(chan error, 2)
+		go func() { ended <- r.Run(ctx) }()
+		go func() {
+			ended <- r.Once(ctx, "migrate", func(context.Context) error { mustNot("the Once"); return nil })
+		}()
+		time.Sleep(150 * time.Second)
+		testenv.MustIs(t, r.Ready(), lockcore.ErrNotReplicated)
+		for range 2 {
+			if err := <-ended; err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lockcore.ErrNotReplicated) {
+				t.Errorf("it ended with %v", err)
+			}
 		}
 	})
 }

@@ -179,21 +179,4 @@ func TestFault87_RetentionIsBeyondTheLongestInterval(t *testing.T) {
 			t.Errorf("retention of %s is %v, want %v and a month", spec, r, least)
 		}
 	}
-	if r := Retention(rare{}); r != (50*365+30)*day {
-		t.Errorf("retention of a schedule with thousands of years between its ticks is %v", r)
-	}
-}
-
-// rare is a schedule with thousands of years between its ticks.
-type rare struct{}
-
-func (rare) String() string { return "rare" }
-
-func (rare) Next(t time.Time) time.Time {
-	for _, year := range []int{1, 4000, 9000} {
-		if at := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC); at.After(t) {
-			return at
-		}
-	}
-	return time.Time{}
 }
