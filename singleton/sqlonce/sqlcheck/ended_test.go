@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/attempt"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -122,8 +124,8 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 				do := func(run sqlonce.Marker, end func(context.Context, *sql.Tx)) (applied bool, calls int, err error) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					applied, err = protected(func() (bool, error) {
-						return n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+					err = attempt.Protect(lockcore.Discard, func() (failed error) { // as a Runner does
+						applied, failed = n.once.Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
 							calls++
 							if err := n.write(ctx, tx, run); err != nil {
 								return err
@@ -134,7 +136,11 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 							}
 							return after.do(cancel, func() error { return n.write(ctx, tx, run) }, tx)
 						})
+						return failed
 					})
+					if name == "exits" && err != nil && err.Error() == "singleton: the work called runtime.Goexit" {
+						err = errExit
+					}
 					return applied, calls, err
 				}
 				for i, e := range endings(d.dialect) {
@@ -185,24 +191,6 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 }
 
 var errExit = errors.New("runtime.Goexit")
-
-// protected runs work as a Runner does.
-func protected(work func() (bool, error)) (applied bool, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err = errExit
-		defer func() {
-			if p := recover(); p != nil {
-				cause, _ := p.(error)
-				err = errors.Join(fmt.Errorf("panic: %v", p), cause)
-			}
-		}()
-		applied, err = work()
-	}()
-	<-done
-	return applied, err
-}
 
 // Statements that look like the end of the transaction and are not: savepoints of the
 // function, a second BEGIN that the database refuses or ignores, a rollback to a name
