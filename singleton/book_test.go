@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -76,21 +74,6 @@ func (f *fleet) ticks(job string) map[int64][]entry {
 	return found
 }
 
-// ledger returns a job's ledger, without the faults.
-func (f *fleet) ledger(job string) *ledger.Ledger {
-	f.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.reader == nil {
-		f.reader = f.ClientWith(f.Direct(), lockcore.Config{Identity: "reader"})
-		f.readers = map[string]*ledger.Ledger{}
-	}
-	if f.readers[job] == nil {
-		f.readers[job] = testenv.Call(ledger.New(f.reader, job, ledger.Config{})).Must(f)
-	}
-	return f.readers[job]
-}
-
 // runs returns the whole history of a job, oldest first.
 func (f *fleet) runs(job string) []singleton.HistoryEntry {
 	f.Helper()
@@ -133,10 +116,10 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 		}
 	}
 	var runs []singleton.HistoryEntry
-	var state ledger.State
+	var state singleton.Status
 	f.Until("no run ends between the readings of the history and of the open runs", func() (same bool) {
 		runs = f.runs(job)
-		state = testenv.Call(f.ledger(job).Open(f.Context(), ledger.State{})).Must(f)
+		state = f.status(job)
 		return reflect.DeepEqual(runs, f.runs(job))
 	})
 	for _, r := range runs {

@@ -9,13 +9,18 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
 // job returns a handle on a job from a process that does not run it.
 func (f *fleet) job(name string) *singleton.Job {
 	f.Helper()
-	f.ledger(name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reader == nil {
+		f.reader = f.ClientWith(f.Direct(), lockcore.Config{Identity: "reader"})
+	}
 	return testenv.Call(singleton.NewJob(f.reader, name)).Must(f)
 }
 

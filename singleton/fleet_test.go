@@ -18,7 +18,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -37,9 +36,8 @@ type fleet struct {
 	reg   *prometheus.Registry // of the replicas
 	apart bool                 // each replica has its own one instead
 
-	mu      sync.Mutex
-	readers map[string]*ledger.Ledger
-	reader  *lockcore.Client
+	mu     sync.Mutex
+	reader *lockcore.Client // without the faults
 }
 
 func newFleet(e *testenv.Env) *fleet {
