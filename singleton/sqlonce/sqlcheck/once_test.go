@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,9 @@ func TestAppliedOnce(t *testing.T) {
 			run.Job = job
 			n.apply(t, run, true)
 		}
+		longest := noon(0, 1<<63-1)
+		longest.Job, longest.Holder = strings.Repeat("j", 200), strings.Repeat("h", 255)
+		testenv.Call(n.once.Do(t.Context(), longest, func(context.Context, *sql.Tx) error { return nil })).Must(t)
 	})
 }
 
