@@ -4,6 +4,3 @@ import "time"
 
 // SetWallClock replaces the wall clock of this machine, before Run.
 func SetWallClock(r *Runner, wall func() time.Time) { r.replica.Wall = wall }
-
-// ClockOffset returns the value of the metric.
-func ClockOffset(r *Runner) time.Duration { return r.replica.ClockOffset() }

@@ -179,7 +179,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 			}
 			f.Until(name+" tells its offset", func() bool {
 				shown, _ := testenv.Series(t, f.all[name].reg, "noonlock_job_clock_offset_seconds")
-				return (time.Duration(shown*1e9)-off).Abs() < 500*time.Millisecond && (singleton.ClockOffset(f.all[name].runner)-off).Abs() < 500*time.Millisecond
+				return (time.Duration(shown*1e9) - off).Abs() < 500*time.Millisecond
 			})
 		}
 	})

@@ -60,9 +60,6 @@ func New(client *lockcore.Client, cfg Config) (*Replica, error) {
 	}, err
 }
 
-// ClockOffset returns how far this machine's clock is ahead of the server's.
-func (r *Replica) ClockOffset() time.Duration { return r.clock.offset(r.Wall()) }
-
 // observe takes a sample of the server's clock. If the clock has stepped, other ticks may be due, or ledgers may be
 // ahead of the clock, so all jobs are woken.
 func (r *Replica) observe(now, sent, received time.Time) {
@@ -74,7 +71,7 @@ func (r *Replica) observe(now, sent, received time.Time) {
 		}
 		r.mu.Unlock()
 	}
-	r.metrics.offset.Set(r.ClockOffset().Seconds())
+	r.metrics.offset.Set(r.clock.offset(r.Wall()).Seconds())
 }
 
 // A Definition says when a job runs, what its work is, and where its ledger is.
