@@ -29,33 +29,16 @@ func mustSchedule(t testing.TB, spec string, cfg schedule.Config) schedule.Sched
 	return s
 }
 
-// ticksCase is a stretch of a schedule: all its ticks in (from, last of want].
-type ticksCase struct {
-	name, zone, spec string
-	gap              schedule.GapPolicy
-	from             string
-	want             []string
-}
-
-func (c ticksCase) run(t *testing.T) {
-	t.Helper()
-	s := mustSchedule(t, c.spec, schedule.Config{TimeZone: mustZone(t, c.zone), Gap: c.gap})
-	at, err := time.Parse(time.RFC3339, c.from)
-	testenv.Must(t, err)
-	for _, want := range c.want {
-		got := s.Next(at)
-		if got.Location() != time.UTC || got.Format(time.RFC3339) != want {
-			t.Fatalf("%v: Next(%v) = %v, want %v", s, at, got, want)
-		}
-		at = got
-	}
-}
-
 // The oracle walks through the changes of the clocks in five zones.
 func TestParseTicks(t *testing.T) {
 	// 2026-01-01 is a Thursday.
 	const newYear = "2026-01-01T00:00:00Z"
-	for _, c := range []ticksCase{
+	for _, c := range []struct {
+		name, zone, spec string
+		gap              schedule.GapPolicy
+		from             string
+		want             []string // all ticks after from
+	}{
 		{"noon in Shanghai", "Asia/Shanghai", "0 12 * * *", 0, newYear, []string{"2026-01-01T04:00:00Z", "2026-01-02T04:00:00Z"}},
 		{"strictly after", "UTC", "0 0 * * *", 0, newYear, []string{"2026-01-02T00:00:00Z"}},
 		{"yearly", "UTC", "@yearly", 0, newYear, []string{"2027-01-01T00:00:00Z"}},
@@ -92,7 +75,18 @@ func TestParseTicks(t *testing.T) {
 		{"asked within an hour that comes again", "Europe/Berlin", "*/20 2 * * *", 0, "2024-10-27T01:10:00Z", []string{"2024-10-28T01:00:00Z"}},
 		{"a fixed zone far out", "Etc/GMT-14", "0 0 * * *", 0, newYear, []string{"2026-01-01T10:00:00Z"}},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t) })
+		t.Run(c.name, func(t *testing.T) {
+			s := mustSchedule(t, c.spec, schedule.Config{TimeZone: mustZone(t, c.zone), Gap: c.gap})
+			at, err := time.Parse(time.RFC3339, c.from)
+			testenv.Must(t, err)
+			for _, want := range c.want {
+				got := s.Next(at)
+				if got.Location() != time.UTC || got.Format(time.RFC3339) != want {
+					t.Fatalf("%v: Next(%v) = %v, want %v", s, at, got, want)
+				}
+				at = got
+			}
+		})
 	}
 }
 

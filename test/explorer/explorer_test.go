@@ -80,7 +80,6 @@ func TestLocks(t *testing.T) {
 			worlds, runs := a.size()
 			servers.Count(t, "%v, with up to %d faults and %d deaths; %d contents of the keys, %d runs of scripts; without more faults all were served after %d s",
 				f, c.faults, c.deaths, worlds, runs, m.worst)
-			t.Log("new states by depth: ", f.atDepth, ", in ", f.took)
 		})
 	}
 }

@@ -442,13 +442,11 @@ func TestRuns(t *testing.T) {
 			if name == "2 attempts" {
 				tr.events = testenv.Size(1, 2)
 			}
-			start := time.Now()
 			paths, broken := tr.explore(t, newLibrary(t), nil)
 			if broken != "" {
 				t.Error(broken)
 			}
 			servers.Count(t, "%d executions of %d real Runners, with up to %d events", paths, tr.replicas, tr.events)
-			t.Log(time.Since(start))
 		})
 	}
 }

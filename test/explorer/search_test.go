@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
-	"time"
 )
 
 // A step is described by what happens to whom.
@@ -16,12 +15,10 @@ type step struct {
 
 // found is the result of a search.
 type found struct {
-	states  int
-	depth   int // number of steps from the start within which all states were visited
-	broken  string
-	trace   []string
-	took    time.Duration
-	atDepth []int
+	states int
+	depth  int // number of steps from the start within which all states were visited
+	broken string
+	trace  []string
 }
 
 // search visits the states breadth first, so a broken promise is found with a minimal number of
@@ -30,7 +27,6 @@ type found struct {
 // Visited states are stored as 64-bit hashes. Among a few million states, the probability of a
 // collision is below one in a million.
 func search(m *lockModel, depth int) (out found) {
-	begin := time.Now()
 	type node struct {
 		state  lockState
 		parent int32
@@ -61,15 +57,13 @@ func search(m *lockModel, depth int) (out found) {
 		out.trace = append(out.trace, "then: "+m.show(nodes[max(n.parent, 0)].state), "and: "+m.show(n.state))
 	}
 	visit(node{state: m.start(), parent: -1}, "")
-	out.atDepth = []int{1}
 	for from := 0; out.depth < depth && out.broken == ""; out.depth++ {
 		to := len(nodes)
 		for ; from < to && out.broken == ""; from++ {
 			m.steps(nodes[from].state, func(what step, s lockState, broken string) { visit(node{s, int32(from), what}, broken) })
 		}
-		out.atDepth = append(out.atDepth, len(nodes)-to)
 	}
-	out.states, out.took = len(nodes), time.Since(begin)
+	out.states = len(nodes)
 	return out
 }
 
