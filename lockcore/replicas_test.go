@@ -87,7 +87,7 @@ func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 		reg, log := prometheus.NewRegistry(), &testenv.Log{}
 		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Logger: log.Logger(), MinReplicas: 1})
 		const long = 4500 * time.Millisecond
-		plain := e.try(e.mutex(e.Client("other"), "plain", ttl(long/2)))
+		plain := e.try(e.mutex(e.Client("other"), "plain", ttl(long)))
 		lease := e.try(e.mutex(c, "orders", ttl(long)))
 		e.Pass(long / 3)
 

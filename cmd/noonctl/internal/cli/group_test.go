@@ -128,6 +128,13 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 					e := &env{Env: &testenv.Env{T: t, Real: e.Real, Raw: e.Raw}, url: e.url, client: e.client}
 					s := &site{env: e, name: name, file: filepath.Join(dir, "lines")}
 					testenv.Must(t, os.WriteFile(s.file, nil, 0o600))
+					log := testenv.Call(os.Create(s.file + "-log")).Must(t)
+					t.Cleanup(func() {
+						if t.Failed() {
+							t.Log(read(t, log.Name()))
+						}
+						_ = log.Close()
+					})
 					t.Cleanup(func() {
 						for _, pid := range s.left() {
 							_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -142,7 +149,9 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 							"run": "run --lock NAME --ttl 2s", "read": "run --lock NAME --ttl 2s --mode read", "write": "run --lock NAME --ttl 2s --mode write",
 							"elect": "elect NAME --lease 2s", "cron": "cron NAME @yearly --ttl 2s --drain 100ms --max-attempts 2 " + flags,
 						}[verb]
-						return e.program(append(strings.Fields(strings.ReplaceAll(args, "NAME", name)), "--", "sh", "-c", strings.NewReplacer("FILE", s.file, "TIMES", times).Replace(script))...)
+						cmd := e.program(append(strings.Fields(strings.ReplaceAll(args, "NAME", name)), "--", "sh", "-c", strings.NewReplacer("FILE", s.file, "TIMES", times).Replace(script))...)
+						cmd.Stderr = log
+						return cmd
 					}
 					testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all").Err())
 					s.a = side(verb)
