@@ -25,7 +25,7 @@ func TestQuorumPlays(t *testing.T) {
 			member top:4000000000000000; A.1 acquires => 1 4000000000000001 R #0; lock => A.1:50000; marker => // ahead of the clock
 			member; lock A.1:1000; A.1 acquires => 1 #0 R #0; lock => A.1:50000; marker =>
 			member; lock B.2:2000; A.1 acquires => 4 2000 B.2; lock => B.2:2000; marker =>
-			member; redis hset lock a b; A.1 acquires => 7; ttl lock => -1; marker =>
+			member; redis hset lock a b; A.1 acquires => 7; redis pttl lock => -1; marker =>
 			member; redis set tomb 1; A.1 acquires => 6; lock =>; marker => // abandoned
 			member run:f00; A.1 acquires => 8; lock =>; marker =>
 			member; redis del noonlock:quorum; A.1 acquires => 8; lock =>; redis exists noonlock:quorum => 0
@@ -52,7 +52,7 @@ func TestQuorumPlays(t *testing.T) {
 			member longest:49999; A.1 renews token=8 => 11 49999; lock =>; marker =>
 			member; redis set tomb 1; A.1 renews token=8 => 6; lock =>; marker =>
 			member; lock B.2:2000; A.1 renews token=8 => 4; lock => B.2:2000; marker =>
-			member; redis hset lock a b; A.1 renews token=8 => 4; ttl lock => -1; marker =>
+			member; redis hset lock a b; A.1 renews token=8 => 4; redis pttl lock => -1; marker =>
 			anew; lock A.1; A.1 renews token=8 => 9 <nil>`},
 		{"releases", "quorum", `
 			lock A.1; B.2 leaves channel=noonlock:ch:FREED => 0; lock => A.1:60000; tomb =>; messages =>

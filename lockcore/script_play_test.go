@@ -108,7 +108,7 @@ func (p *scriptPlay) step(what string, words []string, asserts bool) string {
 		if asserts {
 			return p.short(p.shown(what))
 		}
-		p.set(what, words)
+		p.set(p.Raw, what, words)
 	case "member": // [FIELD:VALUE]... of a quorum: anew with its marker
 		must(p.env, p.Raw.FlushDB(p.Context()).Err())
 		p.member = map[string]string{
@@ -121,10 +121,8 @@ func (p *scriptPlay) step(what string, words []string, asserts bool) string {
 		must(p.env, p.Raw.HSet(p.Context(), quorumMarkerKey, p.member).Err())
 	case "token":
 		return p.short(p.storedOwned("orders").tokens[words[0]])
-	case "waiters", "messages", "marker", "size", "tomb":
+	case "waiters", "messages", "marker", "tomb":
 		return p.short(p.shown(what))
-	case "ttl":
-		return strconv.FormatInt(p.ttl(words[0]), 10)
 	case "redis":
 		args := []any{}
 		for _, word := range words {
@@ -150,7 +148,7 @@ func (p *scriptPlay) part(word string) string {
 
 var (
 	shortAttempt = regexp.MustCompile(`^(([A-Z]\w*)\.\d+)(?:([wrp])/([^:#]+))?`)
-	longAttempt  = regexp.MustCompile(`n[lsp]1:((\w+)\.\d+)(?:\.([wrp])/(\S+) id|/\w+)`)
+	longAttempt  = regexp.MustCompile(`n[lsp]1:((\w+)\.\d+)(?:\.([wrp])/(\S+) \w+|/\w+)`)
 	shortTime    = regexp.MustCompile(`[@#]-?\d+`)
 	longTime     = regexp.MustCompile(`\b\d{12,}\b`)
 )
@@ -212,67 +210,68 @@ func (p *scriptPlay) short(text string) string {
 //	leader ATTEMPT [FIELD:VALUE]...             of the record of an election
 //
 // A waiter may also be a process; its number is then its place in the step.
-func (p *scriptPlay) set(what string, words []string) {
+func (p *scriptPlay) set(to redis.Cmdable, what string, words []string) {
 	p.Helper()
 	ctx, key, now := p.Context(), p.part(what), time.Now()
 	switch what {
 	case "notes":
-		must(p.env, p.Raw.HDel(ctx, p.part("seen"), "!").Err())
+		must(p.env, to.HDel(ctx, p.part("seen"), "!").Err())
 	case "queue":
-		must(p.env, p.Raw.Del(ctx, key, p.part("seen")).Err())
+		must(p.env, to.Del(ctx, key, p.part("seen")).Err())
 	default:
-		must(p.env, p.Raw.Del(ctx, key).Err())
+		must(p.env, to.Del(ctx, key).Err())
 	}
 	var entries []storedEntry
 	tokens := map[string]int64{}
 	var end int64
+	notes := ""
 	for i, word := range words {
-		prefix, rest := "", word
-		if m := longAttempt.FindString(word); m != "" {
-			prefix, rest = m, word[len(m):]
-		} else {
-			prefix, rest, _ = strings.Cut(word, ":")
+		tag := "" // of an attempt
+		if strings.HasPrefix(word, "n") && strings.Index(word, ":") == 3 {
+			tag = word[:4]
 		}
-		fields := append(strings.Split(strings.TrimPrefix(rest, ":"), ":"), "", "", "")
+		prefix, rest, _ := strings.Cut(word[len(tag):], ":")
+		prefix = tag + prefix
+		fields := append(strings.Split(rest, ":"), "", "", "")
 		number := func(n int, otherwise int64) int64 {
 			if fields[n] == "" {
 				return otherwise
 			}
 			return call(strconv.ParseInt(fields[n], 10, 64)).Must(p.env)
 		}
-		switch isAttempt := strings.Contains(prefix, "1:"); {
-		case what == "lock" && isAttempt && prefix[1] != 'l':
+		switch {
+		case what == "lock" && tag != "" && tag != "nl1:":
 			mode := cmp.Or(fields[2], longAttempt.FindStringSubmatch(prefix)[3])
 			x := storedEntry{prefix, mode, now.UnixMilli() + number(0, 60000)}
 			entries, tokens[prefix], end = append(entries, x), number(1, p.now.UnixMicro()-9+int64(i)), max(end, x.until)
 		case what == "lock" && prefix == "key":
 			end = now.UnixMilli() + number(0, 0)
-		case what == "lock" && isAttempt:
-			must(p.env, p.Raw.Set(ctx, key, prefix, time.Duration(number(0, 60000))*time.Millisecond).Err())
+		case what == "lock" && tag != "":
+			must(p.env, to.Set(ctx, key, prefix, time.Duration(number(0, 60000))*time.Millisecond).Err())
 		case what == "lock", what == "fence":
-			must(p.env, p.Raw.Set(ctx, key, prefix, time.Duration(number(0, 0))*time.Millisecond).Err())
+			must(p.env, to.Set(ctx, key, prefix, time.Duration(number(0, 0))*time.Millisecond).Err())
 		case what == "leader" && i == 0:
 			by := fmt.Sprintf("%x", sha1.Sum([]byte(word))) //nolint:gosec // as in the script
-			must(p.env, p.Raw.HSet(ctx, key, "v", 1, "by", by, "holder", "pod").Err())
+			must(p.env, to.HSet(ctx, key, "v", 1, "by", by, "holder", "pod").Err())
 		case what == "leader":
-			must(p.env, p.Raw.HSet(ctx, key, prefix, rest).Err())
+			must(p.env, to.HSet(ctx, key, prefix, rest).Err())
 		case what == "notes":
-			was := p.Raw.HGet(ctx, p.part("seen"), "!").Val()
-			must(p.env, p.Raw.HSet(ctx, p.part("seen"), "!", was+prefix+" "+fields[0]+"\n").Err())
+			notes += prefix + " " + fields[0] + "\n"
+			must(p.env, to.HSet(ctx, p.part("seen"), "!", notes).Err())
 		default: // the queue
-			if !isAttempt {
+			if tag == "" && prefix != nonsense {
 				prefix = p.long(fmt.Sprint(prefix, ".", i))
 			}
 			place := number(0, p.now.UnixMilli()-60000+int64(i))
-			must(p.env, p.Raw.ZAdd(ctx, key, redis.Z{Score: float64(place), Member: prefix}).Err())
+			must(p.env, to.ZAdd(ctx, key, redis.Z{Score: float64(place), Member: prefix}).Err())
 			if fields[1] != "-" {
-				must(p.env, p.Raw.HSet(ctx, p.part("seen"), prefix, number(1, p.now.UnixMilli()+60000)).Err())
+				must(p.env, to.HSet(ctx, p.part("seen"), prefix, number(1, p.now.UnixMilli()+60000)).Err())
 			}
 		}
 	}
 	if entries != nil {
-		must(p.env, p.Raw.ZAdd(ctx, key, zOwned(entries, tokens)...).Err())
-		must(p.env, p.Raw.PExpireAt(ctx, key, time.UnixMilli(end)).Err())
+		must(p.env, to.ZAdd(ctx, key, zOwned(entries, tokens)...).Err())
+		must(p.env, to.PExpireAt(ctx, key, time.UnixMilli(end)).Err())
 	}
 }
 
@@ -386,23 +385,41 @@ var acquireAnswers = []string{"", "held", "near", "queued", "busy", "gone", "bur
 // script runs a script of an attempt.
 func (p *scriptPlay) script(me, verb string, options []string) string {
 	p.Helper()
+	if p.family == "quorum" {
+		return p.asksMember(me, verb, p.given(options))
+	}
+	script, keys, args := p.request(me, verb, options)
+	answer := p.runs(script, keys, args)
+	if code, rest, _ := strings.Cut(answer, " "); strings.HasSuffix(script, "_acquire") {
+		n := call(strconv.Atoi(code)).Must(p.env)
+		answer = acquireAnswers[n] + " " + rest
+	}
+	return p.short(answer)
+}
+
+// given returns the values of options.
+func (p *scriptPlay) given(options []string) map[string]string {
 	given := map[string]string{}
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
 		given[name] = p.long(value)
 	}
-	family, keys := "mutex_", p.slotKeys("orders")[:5:5]
+	return given
+}
+
+// request returns the script that a verb runs, with its keys and arguments.
+func (p *scriptPlay) request(me, verb string, options []string) (script string, keys []string, args []any) {
+	p.Helper()
+	given := p.given(options)
+	family := "mutex_"
+	keys = p.slotKeys("orders")[:5:5]
 	if strings.HasPrefix(me, "ns1:") {
 		family = "owned_"
 	} else if strings.HasPrefix(me, "np1:") {
 		family, keys = "owned_", p.slotKeys("orders")
 	}
-	if p.family == "quorum" {
-		return p.asksMember(me, verb, given)
-	}
 	ttl, keep := cmp.Or(given["ttl"], "60000"), cmp.Or(given["keep"], "600000")
-	var args []any
-	script := family + strings.TrimSuffix(verb, "s")
+	script = family + strings.TrimSuffix(verb, "s")
 	switch verb {
 	case "tries", "joins", "looks", "resumes":
 		script = family + "acquire"
@@ -425,11 +442,16 @@ func (p *scriptPlay) script(me, verb string, options []string) string {
 	case "renews":
 		args = []any{me, ttl}
 		keys = keys[:1]
-		if _, ok := given["keeps"]; ok { // the counter
+		switch _, keeps := given["keeps"]; { // the counter of tokens, or the size
+		case keeps && strings.HasPrefix(me, "np1:"):
+			keys, args = []string{keys[0], p.part("size")}, append(args, 1)
+		case keeps && family == "mutex_":
 			keys, args = p.scriptKeys("orders")[:2], append(args, keep)
 		}
 	case "downgrades":
 		args, keys = []any{me}, keys[:4]
+	case "resizes":
+		args, keys = []any{given["to"]}, append(keys[:4:4], p.part("size"))
 	case "promotes":
 		script, args, keys = "lock_promote", []any{me, given["to"]}, []string{keys[0], keys[2], keys[3]}
 	case "forces":
@@ -444,12 +466,7 @@ func (p *scriptPlay) script(me, verb string, options []string) string {
 	if given["news"] != "" { // of a record
 		keys, args = append(keys, p.part("leader")), append(args, 0, "noonlock:ch:NEWS")
 	}
-	answer := p.runs(script, keys, args)
-	if code, rest, _ := strings.Cut(answer, " "); strings.HasSuffix(script, "_acquire") {
-		n := call(strconv.Atoi(code)).Must(p.env)
-		answer = acquireAnswers[n] + " " + rest
-	}
-	return p.short(answer)
+	return script, keys, args
 }
 
 // asksMember runs a script of a quorum. An empty part of its answer is "-".

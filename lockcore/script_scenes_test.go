@@ -20,7 +20,7 @@ func TestScriptPlays(t *testing.T) {
 			A.1 tries => held #765475; fence => #765475:600000; A.1 leaves => 1
 			fence #60000000; A.1 tries => held #60000001; fence => #60000001:659235; A.1 leaves => 1
 			fence 99; A.1 tries => held #765475; fence => #765475:600000; A.1 leaves => 1 // less, although its text is greater
-			fence 1000000000000000; A.1 tries => held 1000000000000001; ttl fence => 53315798000; A.1 leaves => 1 // and the reverse
+			fence 1000000000000000; A.1 tries => held 1000000000000001; redis pttl fence => 53315798000; A.1 leaves => 1 // and the reverse
 			fence #60000001; A.1 tries keep=604800000 => held #60000002; fence => #60000002:604859235; A.1 leaves => 1
 			fence; A.1 tries keep=none => held #765476; fence => #765476:604800000; A.1 leaves => 1
 			fence #765474:60000; A.1 tries keep=none => held #765475; fence => #765475:60000; A.1 leaves => 1
@@ -64,7 +64,7 @@ func TestScriptPlays(t *testing.T) {
 		// A renewal and a confirmation let the lock end a full TTL later.
 		{"holds", "mutex owned", `
 			A.1 tries => held #0; lock => A.1:60000; pass 1s; A.1 renews => 1; lock => A.1:60000; pass 1s
-			A.1 looks => held #0; lock => A.1:60000; pass 1s; ttl fence => 597000`},
+			A.1 looks => held #0; lock => A.1:60000; pass 1s; redis pttl fence => 597000`},
 		// The counter of tokens outlives a lock that is renewed.
 		{"renewals", "mutex", `
 			lock A.1:500; fence 17:600001; A.1 renews keeps => 1; lock => A.1:60000; fence => 17:600001
@@ -372,12 +372,10 @@ func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 // one kind, or a Semaphore. Other kinds are refused, and a waiter loses its turn to nobody.
 func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	kindOf := func(attempt string) string { return strings.NewReplacer("w", "r").Replace(attempt + "   ")[3:4] }
-	for _, held := range []string{"A.1", "A.1w/a", "A.1r/a", "A.1p/-"} {
-		for _, asked := range []string{"B.1", "B.1w/b", "B.1r/b", "B.1p/-"} {
-			if kindOf(held) == kindOf(asked) {
-				continue // busy, or held by both
-			}
+	for held, others := range map[string]string{
+		"A.1": "B.1w/b B.1r/b B.1p/-", "A.1w/a": "B.1 B.1p/-", "A.1r/a": "B.1 B.1p/-", "A.1p/-": "B.1 B.1w/b B.1r/b",
+	} {
+		for asked := range strings.FieldsSeq(others) {
 			playScripts(t, []scriptScene{{held + " and " + asked, "mutex once", strings.NewReplacer("HELD", held, "ASKED", asked).Replace(`
 				lock HELD; ASKED tries => kind; ASKED joins => kind; HELD renews => 1; messages =>
 				lock; queue HELD; ASKED tries => kind; messages => l:HELD; ASKED joins => kind; waiters => HELD

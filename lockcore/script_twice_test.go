@@ -206,42 +206,35 @@ func (e *env) establish(name string, s keyState) {
 	e.Helper()
 	k := e.scriptKeys(name)
 	now := call(e.Raw.Time(e.Context()).Result()).Must(e)
-	var entries []storedEntry
-	tokens := map[string]int64{}
-	end := int64(0)
-	for i, x := range s.entries {
-		until := now.Add(x.lasts).UnixMilli()
-		tokens[x.attempt] = firstToken + int64(i)
-		entries = append(entries, storedEntry{x.attempt, x.mode, until})
-		end = max(end, until)
+	var lock, queue []string
+	if s.holder != "" {
+		lock = []string{s.holder}
 	}
+	for i, x := range s.entries {
+		lock = append(lock, fmt.Sprintf("%s:%d:%d:%s", x.attempt, x.lasts.Milliseconds(), firstToken+i, x.mode))
+	}
+	for i, id := range s.queue {
+		until := now.Add(time.Minute)
+		if strings.HasSuffix(id, "lapsed") {
+			until = now.Add(-time.Minute)
+		}
+		queue = append(queue, fmt.Sprintf("%s:%d:%d", id, now.UnixMilli()-10+int64(i), until.UnixMilli()))
+	}
+	play := &scriptPlay{timed: &timed{env: e, now: now}}
 	call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		p.Del(e.Context(), e.slotKeys(name)...)
-		switch {
-		case s.other == "hash":
+		play.set(p, "lock", lock)
+		switch s.other {
+		case "hash":
 			p.HSet(e.Context(), k[0], "a", "b")
-		case s.other == "list":
+		case "list":
 			p.RPush(e.Context(), k[0], "x")
-		case s.other == "string": // an empty one
+		case "string": // an empty one
 			p.Set(e.Context(), k[0], "", time.Minute)
-		case s.holder == stranger:
-			p.Set(e.Context(), k[0], s.holder, 0)
-		case s.holder != "":
-			p.Set(e.Context(), k[0], s.holder, time.Minute)
-		case s.entries != nil:
-			p.ZAdd(e.Context(), k[0], zOwned(entries, tokens)...)
-			p.PExpireAt(e.Context(), k[0], time.UnixMilli(end))
 		}
-		for i, id := range s.queue {
-			p.ZAdd(e.Context(), k[2], redis.Z{Score: float64(now.UnixMilli() - 10 + int64(i)), Member: id})
-			until := now.Add(time.Minute)
-			if strings.HasSuffix(id, "lapsed") {
-				until = now.Add(-time.Minute)
-			}
-			p.HSet(e.Context(), k[3], id, until.UnixMilli())
-			if strings.Contains(id, "DEAD") {
-				p.HSet(e.Context(), k[3], "!", "DEAD -17\n")
-			}
+		play.set(p, "queue", queue)
+		if strings.Contains(strings.Join(queue, " "), "DEAD") {
+			play.set(p, "notes", []string{"DEAD:-17"})
 		}
 		if s.queue != nil {
 			// The queue ends no earlier than the time of its last entry, not even by a
@@ -370,61 +363,54 @@ func runTwice(e *env, mine string, states []keyState) {
 		k = e.slotKeys("orders")
 	}
 	user := e.Narrowed("narrow", k) // every key that a script uses is among its KEYS
-	family, step := "owned_", 1
-	last := scriptRun{"owned_downgrade", k[:4], []any{mine}}
-	renew := scriptRun{"owned_renew", k[:1], []any{mine, 60000}}
-	if mine == me {
-		family = "mutex_"
-		last = scriptRun{"lock_promote", []string{k[0], k[2], k[3]}, []any{mine, "living"}}
-		renew = scriptRun{"mutex_renew", k[:2], []any{mine, 60000, 60000}}
-	} else if hasSlots {
-		last = scriptRun{"owned_resize", append(k[:4:4], k[5]), []any{3}}
-		renew = scriptRun{"owned_renew", []string{k[0], k[5]}, []any{mine, 60000, 1}}
+	last, step := "downgrades", 1
+	switch {
+	case mine == me:
+		last = "promotes to=living"
+	case hasSlots:
+		last = "resizes to=3"
 	}
 	if mine != me && e.Bubble == nil {
 		step = testenv.Size(5, 1) // a real server gets another fifth of the states for each request
 	}
-	for n, r := range []scriptRun{
-		{family + "acquire", k, []any{mine, 60000, "try"}},
-		{family + "acquire", k, []any{mine, 60000, "join"}},
-		{family + "acquire", k, []any{mine, 60000, "look"}},
-		{family + "acquire", k, []any{mine, 60000, "1000"}},
-		{family + "leave", k, []any{mine, 0}},
-		{family + "leave", k, []any{mine, 300000}},
-		renew,
-		last,
-	} {
-		source := call(lockcore.ScriptSource(r.script)).Must(e)
+	play := &scriptPlay{timed: &timed{env: e}}
+	for n, asks := range []string{"tries", "joins", "looks", "resumes at=1000", "leaves", "leaves tomb=300000", "renews keeps", last} {
+		words := strings.Fields(asks)
+		script, keys, args := play.request(mine, words[0], words[1:])
+		source := call(lockcore.ScriptSource(script)).Must(e)
 		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		for i := n % step; i < len(states); i += step {
 			state := states[i]
 			var before, middle, after snapshot
 			var first, second any
 			var err1, err2 error
-			e.promptly(func() {
+			// On a busy machine a grant, which lasts a second, can end between two steps.
+			e.Until("the machine is quick enough", func() bool {
+				begun := time.Now()
 				e.establish("orders", state)
 				before = e.snapshot("orders")
-				first, err1 = user.EvalSha(e.Context(), sha, r.keys, argv(r.script, r.args...)...).Result()
+				first, err1 = user.EvalSha(e.Context(), sha, keys, args...).Result()
 				middle = e.snapshot("orders")
-				second, err2 = user.EvalSha(e.Context(), sha, r.keys, argv(r.script, r.args...)...).Result()
+				second, err2 = user.EvalSha(e.Context(), sha, keys, args...).Result()
 				after = e.snapshot("orders")
+				return time.Since(begun) < time.Second/2
 			})
-			where := fmt.Sprintf("%s %v with %+v", r.script, r.args, state)
+			where := fmt.Sprintf("%s with %+v", asks, state)
 			if err1 != nil || err2 != nil {
 				e.Errorf("%s: %v, %v", where, err1, err2)
 				continue
 			}
 			one, two := timeless(first), timeless(second)
-			if n, _ := leaveReply(first); r.script == family+"leave" {
+			if n, _ := leaveReply(first); words[0] == "leaves" {
 				if one = strconv.FormatInt(min(n, 1-n), 10); hasSlots && strings.HasPrefix(two, "-") {
 					one = two // it may also count those that were granted slots
 				}
 				// The second time it is not mine any more, and nothing is free: as declared.
 			}
-			if one == "[8]" && r.args[2] == "look" {
+			if one == "[8]" && asks == "looks" {
 				two = strings.Replace(two, "[5]", one, 1) // it has left the queue; it joins again to get this answer
 			}
-			if r.script == "owned_resize" && one != "-1" {
+			if words[0] == "resizes" && one != "-1" {
 				one = "3" // the size before
 			}
 			if one != two {
@@ -433,16 +419,9 @@ func runTwice(e *env, mine string, states []keyState) {
 			if !middle.same(after) {
 				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
 			}
-			checkRun(e, where, mine, r, state, before, middle, first)
+			checkRun(e, where, mine, asks, state, before, middle, first)
 		}
 	}
-}
-
-// A scriptRun is one run of a script.
-type scriptRun struct {
-	script string
-	keys   []string
-	args   []any
 }
 
 // leaveReply splits the reply of a release into its number and the time (ms) after which the caller has to check; -1
@@ -455,17 +434,6 @@ func leaveReply(answer any) (n, check int64) {
 	n, _ = list[0].(int64)
 	check, _ = list[1].(int64)
 	return n, check
-}
-
-// promptly repeats a function until it took less than half of the second that a grant lasts. On a busy machine a
-// grant can end between two steps.
-func (e *env) promptly(do func()) {
-	e.Helper()
-	e.Until("the machine is quick enough", func() bool {
-		begun := time.Now()
-		do()
-		return time.Since(begun) < time.Second/2
-	})
 }
 
 // listed returns an answer of an acquire as a list, also if it is a token: then {1, token}.
@@ -496,7 +464,7 @@ func timeless(answer any) string {
 }
 
 // checkRun compares one run with the guarantees of the scripts.
-func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, after snapshot, answer any) {
+func checkRun(e *env, where, mine, asks string, state keyState, before, after snapshot, answer any) {
 	e.Helper()
 	complain := func(format string, v ...any) {
 		e.Helper()
@@ -508,26 +476,27 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 			complain("a key without TTL")
 		}
 	}
-	_, verb, _ := strings.Cut(r.script, "_")
+	verb, _, _ := strings.Cut(asks, " ")
+	acquires := slices.Contains([]string{"tries", "joins", "looks", "resumes"}, verb)
 	list, isList := listed(answer)
-	if verb == "acquire" && !isList {
+	if acquires && !isList {
 		complain("not a list")
 		return
 	}
-	if verb == "acquire" && state.tomb != (list[0] == int64(6)) {
+	if acquires && state.tomb != (list[0] == int64(6)) {
 		complain("a tombstone was passed, or is none")
 	}
-	if verb == "leave" && r.args[1] != 0 && !after.tomb {
+	if strings.Contains(asks, "tomb=") && !after.tomb {
 		complain("no tombstone")
 	}
 	if foreign {
-		if verb == "acquire" && !state.tomb && list[0] != int64(7) {
+		if acquires && !state.tomb && list[0] != int64(7) {
 			complain("another kind's name was not refused")
 		}
-		if verb != "acquire" && answer != int64(0) && answer != int64(-1) {
+		if !acquires && answer != int64(0) && answer != int64(-1) {
 			complain("another kind's lock is not mine")
 		}
-		rest := slices.DeleteFunc(slices.Clone(before.queue), func(a string) bool { return verb == "leave" && a == mine })
+		rest := slices.DeleteFunc(slices.Clone(before.queue), func(a string) bool { return verb == "leaves" && a == mine })
 		if before.kind != after.kind || !maps.Equal(before.entries, after.entries) || !slices.Equal(rest, after.queue) {
 			complain("another kind's lock or queue was touched")
 		}
@@ -561,11 +530,11 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		}
 	}
 	switch verb {
-	case "renew":
+	case "renews":
 		if (answer == int64(1)) != held || !slices.Equal(before.queue, after.queue) || !slices.Equal(before.seen, after.seen) || before.fence != after.fence {
 			complain("renewed what is not mine, or not what is, or changed more")
 		}
-	case "promote":
+	case "promotes":
 		want := int64(-1)
 		if held && slices.Contains(state.queue, living) {
 			want = 1
@@ -575,11 +544,11 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		if answer != want || !maps.Equal(before.entries, after.entries) || want == 1 && after.queue[0] != living || len(before.queue) != len(after.queue) {
 			complain("want %d, and the same lock", want)
 		}
-	case "downgrade":
+	case "downgrades":
 		if (answer == int64(1)) != held || held && !strings.HasPrefix(after.entries[mine], "r ") {
 			complain("downgraded what is not mine, or not what is")
 		}
-	case "leave":
+	case "leaves":
 		n, check := leaveReply(answer)
 		if hasSlots := mine[:3] == "np1"; (n > 0) != held || !hasSlots && (held && n != 1+left || !held && n != -left) {
 			complain("%d are left", left)
@@ -594,8 +563,8 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		if len(after.entries) == 0 && len(after.queue) > 0 && after.queue[0] != me && after.queue[0] != rival && !unsized {
 			complain("the lock is free, and the queue was not served")
 		}
-	case "acquire":
-		checkAcquire(complain, mine, fmt.Sprint(r.args[2]), state, before, after, list)
+	case "tries", "joins", "looks", "resumes":
+		checkAcquire(complain, mine, verb, state, before, after, list)
 	}
 }
 
@@ -617,7 +586,7 @@ func checkSlots(complain func(string, ...any), mine string, before, after snapsh
 	}
 }
 
-func checkAcquire(complain func(string, ...any), mine, ask string, state keyState, before, after snapshot, list []any) {
+func checkAcquire(complain func(string, ...any), mine, verb string, state keyState, before, after snapshot, list []any) {
 	held, isQueued := after.entries[mine] != "", slices.Contains(after.queue, mine)
 	switch code, _ := list[0].(int64); code {
 	case 1:
@@ -632,7 +601,7 @@ func checkAcquire(complain func(string, ...any), mine, ask string, state keyStat
 		if mine[:3] == "np1" {
 			places = 2
 		}
-		if isAlive := strings.Contains(first, "living") || strings.Contains(first, "alive"); isAlive && ask != "1000" && before.entries[mine] == "" && len(before.entries) < places && after.entries[first] == "" {
+		if isAlive := strings.Contains(first, "living") || strings.Contains(first, "alive"); isAlive && verb != "resumes" && before.entries[mine] == "" && len(before.entries) < places && after.entries[first] == "" {
 			complain("it passed the queue") // except for an attempt that resumes an older place
 		}
 	case 2, 3:
@@ -640,11 +609,11 @@ func checkAcquire(complain func(string, ...any), mine, ask string, state keyStat
 			complain("queued, but at the wrong place")
 		}
 	case 4:
-		if ask != "try" || isQueued || held || after.entries[fmt.Sprint(list[2])] == "" {
+		if verb != "tries" || isQueued || held || after.entries[fmt.Sprint(list[2])] == "" {
 			complain("busy, but not so")
 		}
 	case 5:
-		if ask != "look" || isQueued || slices.Contains(before.queue, mine) {
+		if verb != "looks" || isQueued || slices.Contains(before.queue, mine) {
 			complain("gone, but not so")
 		}
 	case 6:
@@ -663,7 +632,7 @@ func checkAcquire(complain func(string, ...any), mine, ask string, state keyStat
 	default:
 		complain("unknown code")
 	}
-	if (ask == "try" || ask == "look") && isQueued && !slices.Contains(state.queue, mine) {
+	if (verb == "tries" || verb == "looks") && isQueued && !slices.Contains(state.queue, mine) {
 		complain("it queued unasked")
 	}
 }
