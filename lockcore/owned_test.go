@@ -89,6 +89,18 @@ func TestWriterThatReadsKeepsItsToken(t *testing.T) {
 	})
 }
 
+// An owner that reads beside another one cannot wait to write: two such owners would wait for each other.
+func TestLockReportsAnUpgrade(t *testing.T) {
+	onBoth(t, func(e *env) {
+		x, y := e.rw(e.Client("x"), "orders", "x", ttl(time.Minute)), e.rw(e.Client("y"), "orders", "y", ttl(time.Minute))
+		held := []*lockcore.Lease{e.try(reads{x}), e.try(reads{y})}
+		call(x.Lock(e.Context())).MustFail(e, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
+		for _, lease := range held {
+			e.unlock(lease)
+		}
+	})
+}
+
 // Only a write lease that is held can be downgraded.
 func TestDowngradeRefused(t *testing.T) {
 	onBoth(t, func(e *env) {

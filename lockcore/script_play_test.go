@@ -15,21 +15,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A scriptPlay runs scripts on the keys of one name, to the millisecond. Its steps are between semicolons or on lines of
-// their own; "{3 text}" is a text three times, each with another number for "%". Most steps are
+// A scriptPlay runs scripts on the keys of one name. The steps of a play are between semicolons or on lines of their own.
+// "{3 text}" repeats a text three times, each with another number for "%". Most steps are
 //
 //	ATTEMPT VERB OPTIONS => ANSWER
 //
-// The attempt A.1 has the family of the play. It is of process A, and with owners of an owner A.1 that writes; A.1r/me
-// reads for another one, and A.1p/- is one of a Semaphore. The steps without an attempt set one of the keys. With
-// only "=> VALUE" they compare it. All times are milliseconds. @5 is the time 5 ms after the begin of the play, and #5 the
-// token 5 µs after it.
+// A.1 is an attempt of process A, of the play's family; if that is "owned", its owner A.1 writes. A.1r/me reads for the
+// owner me, and A.1p/- is an attempt of a Semaphore. The verbs are in request and asksMember. The other steps set a
+// key, see set, or compare it with the words after "=>"; "_" is any word. All times are milliseconds. @5 is the time
+// 5 ms after the start of the play, and #5 is the token of 5 µs after it.
 type scriptPlay struct {
 	*timed
 	family string
 	times  int // that each script runs
 	ear    *redis.PubSub
-	run    string            // the id of the server's run, R in steps
+	runID  string            // of the server, R in steps
 	member map[string]string // the marker of a member of a quorum
 }
 
@@ -60,7 +60,7 @@ var repeated = regexp.MustCompile(`\{(\d+) ([^{}]*)\}`)
 func (e *timed) plays(family string, times int, steps string) {
 	e.Helper()
 	p := &scriptPlay{timed: e, family: family, times: times, ear: e.hears("noonlock:ch:*")}
-	_, p.run, _ = strings.Cut(strings.TrimSpace(e.Raw.Info(e.Context(), "server").Val()), "run_id:")
+	_, p.runID, _ = strings.Cut(strings.TrimSpace(e.Raw.Info(e.Context(), "server").Val()), "run_id:")
 	steps = repeated.ReplaceAllStringFunc(steps, func(text string) string {
 		m := repeated.FindStringSubmatch(text)
 		n, _ := strconv.Atoi(m[1])
@@ -84,7 +84,7 @@ func (e *timed) plays(family string, times int, steps string) {
 	}
 }
 
-// matches compares words. "_" is any word.
+// matches compares words.
 func matches(what string, got, want []string) bool {
 	if what == "messages" || what == "leader" {
 		slices.Sort(got)
@@ -112,11 +112,11 @@ func (p *scriptPlay) step(what string, words []string, asserts bool) string {
 	case "member": // [FIELD:VALUE]... of a quorum: anew with its marker
 		must(p.env, p.Raw.FlushDB(p.Context()).Err())
 		p.member = map[string]string{
-			"run": p.run, "id": "a", "list": "2/5/3/aa", "servers": "a b c d e", "after": p.ms(0), "longest": "60000", "top": "7",
+			"run": p.runID, "id": "a", "list": "2/5/3/aa", "servers": "a b c d e", "after": p.ms(0), "longest": "60000", "top": "7",
 		}
 		for _, word := range words {
 			field, value, _ := strings.Cut(word, ":")
-			p.member[field] = strings.ReplaceAll(value, "R", p.run)
+			p.member[field] = strings.ReplaceAll(value, "R", p.runID)
 		}
 		must(p.env, p.Raw.HSet(p.Context(), quorumMarkerKey, p.member).Err())
 	case "token":
@@ -180,7 +180,7 @@ func (p *scriptPlay) long(word string) string {
 
 // short is the inverse of long, for a whole text.
 func (p *scriptPlay) short(text string) string {
-	text = strings.ReplaceAll(text, p.run, "R")
+	text = strings.ReplaceAll(text, p.runID, "R")
 	text = longAttempt.ReplaceAllStringFunc(text, func(attempt string) string {
 		m := longAttempt.FindStringSubmatch(attempt)
 		if attempt == p.long(m[1]) {

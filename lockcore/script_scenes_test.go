@@ -125,7 +125,7 @@ func TestScriptPlays(t *testing.T) {
 		// What an owner gets while the lock is held in each way: the rows of RWMutex's comment.
 		{"readers and writers", "mutex", `
 			A.1r/x tries => held _; A.1r/x leaves => 1; A.1w/x tries => held _; A.1w/x leaves => 1; lock =>
-			lock A.1r/x; A.2r/x tries => held _; A.3w/x tries => held #3; A.4w/x tries => held _; A.5r/x tries => held _
+			lock A.1r/x; A.2w/x tries => held _; lock A.1r/x; A.2r/x tries => held _; A.3w/x tries => held #4; A.4w/x tries => held _; A.5r/x tries => held _
 			A.1r/x leaves => 5; A.2r/x leaves => 4; A.3w/x leaves => 3; A.4w/x leaves => 2; A.5r/x leaves => 1; lock =>
 			lock B.1r/y; A.1r/x tries => held _; A.2r/x tries => held _; A.3w/x tries => upgrade; A.3w/x joins => upgrade; waiters =>
 			lock B.1r/y; A.1w/x tries => busy 59999 B.1r/y; A.1w/x joins => near 59999 @0 B.1r/y
