@@ -97,15 +97,22 @@ func twiceKinds() map[string]twiceKind {
 	const queues = "|mine|living alive|living mine|mine living|dead late mine nonsense lapsed passed|late me|dead late living alive"
 	return map[string]twiceKind{
 		"mutex": {
-			me, map[string]string{"holder": "nl1:ALIVE.9/holder"}, "|mine|holder|stranger|hash",
-			"|mine|living|living mine|mine living|passed lapsed mine|passed lapsed nonsense|lapsed unknown living mine|" +
-				"mine passed rival living|lapsed rival", "promotes to=living",
+			mine:  me,
+			names: map[string]string{"holder": "nl1:ALIVE.9/holder"},
+			locks: "|mine|holder|stranger|hash",
+			queues: "|mine|living|living mine|mine living|passed lapsed mine|passed lapsed nonsense|lapsed unknown living mine|" +
+				"mine passed rival living|lapsed rival",
+			last: "promotes to=living",
 		},
 		"write": {"ns1:ALIVE.1.w/me id", owners, locks, queues + "|alive mine living", "downgrades"},
 		"read":  {"ns1:ALIVE.1.r/me id", owners, locks + "|mine reads|mine:3600 reads|mine:30 reads", queues + "|alive mine living", "downgrades"},
 		"slot": {
-			slotAttempt("ALIVE", "1", "id"), slots, "stranger|hash|rival||mine|one|one mine|one two|one:-1 two|one:-1 two three|" +
-				"mine:-1 one|one two three|one mine three|mine:30 one:3600|mine:3600 one:30", queues, "resizes to=3",
+			mine:  slotAttempt("ALIVE", "1", "id"),
+			names: slots,
+			locks: "stranger|hash|rival||mine|one|one mine|one two|one:-1 two|one:-1 two three|mine:-1 one|one two three|" +
+				"one mine three|mine:30 one:3600|mine:3600 one:30",
+			queues: queues,
+			last:   "resizes to=3",
 		},
 	}
 }
