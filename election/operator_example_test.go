@@ -19,19 +19,20 @@ func ExampleElection() {
 		panic(err)
 	}
 	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
+	connect := func(identity string) *lockcore.Client {
+		client, err := lockcore.New(server.Client(), lockcore.Config{Identity: identity})
+		if err != nil {
+			panic(err)
+		}
+		return client
 	}
+	client := connect("operator")
 	defer client.Close(context.Background())
 	ctx, cancel := context.WithCancel(context.Background())
 	leading := make(chan string)
 	var replicas sync.WaitGroup
 	start := func(identity string) *election.LeaderElector {
-		client, err := lockcore.New(server.Client(), lockcore.Config{Identity: identity})
-		if err != nil {
-			panic(err)
-		}
+		client := connect(identity)
 		le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				leading <- identity

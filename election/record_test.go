@@ -18,9 +18,9 @@ import (
 
 func key(part string) string { return "noonlock:{election/board}:" + part }
 
-func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
+func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration) *Election {
 	e.Helper()
-	return testenv.Call(newElection(c, "board", (*lock.LeaseConfig)(new(testenv.TTL(ttl))), metadata)).Must(e)
+	return testenv.Call(newElection(c, "board", (*lock.LeaseConfig)(new(testenv.TTL(ttl))), nil)).Must(e)
 }
 
 func campaign(e *testenv.Env, el *Election) *term {
@@ -48,8 +48,8 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {
 		c, f := e.Linked("b")
-		b := handle(e, c, 0, nil)
-		a := handle(e, e.Client("a"), 0, nil)
+		b := handle(e, c, 0)
+		a := handle(e, e.Client("a"), 0)
 		told := 0
 		for range 100 {
 			e.Cleanup(b.watch(func(LeaderRecord) { told++ }))
@@ -92,7 +92,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 // Mutants: the token is not compared; nor is the attempt.
 func TestAskOfOneTerm(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		a := handle(e, e.Client("a"), time.Hour, nil)
+		a := handle(e, e.Client("a"), time.Hour)
 		asks := func(what string, token uint64, want error) {
 			e.Helper()
 			before, err := a.Record(e.Context())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,40 +118,6 @@ func TestTransferWhileTheWorkDrains(t *testing.T) {
 		must(e, <-transferred)
 		named.leads(1)
 		b.never()
-		e.oneAtATime()
-	})
-}
-
-// Two processes with one identity, and two electors on one Client, are separate candidates.
-func TestOneIdentityTwice(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		shared := e.Client("twin")
-		a, b := e.replica(e.Client("twin"), quick()), e.replica(e.Client("twin"), quick())
-		c, d := e.replica(shared, quick()), e.replica(shared, quick())
-		all := []*replica{a, b, c, d}
-		e.queueUp(all...)
-		leaders := func() []*replica {
-			return slices.DeleteFunc(slices.Clone(all), func(r *replica) bool { return !r.le.IsLeader() })
-		}
-		for round := range 8 {
-			now := leaders()
-			if len(now) != 1 {
-				t.Fatalf("round %d: %d lead", round, len(now))
-			}
-			if round%2 == 0 {
-				must(e, now[0].le.TransferTo(e.Context(), "twin"))
-			} else {
-				must(e, now[0].le.Resign(e.Context()))
-			}
-			e.queued(3)
-			e.Until("one leads", func() bool { return len(leaders()) > 0 })
-			testenv.Equal(t, "the queue", a.queue(), "twin twin twin")
-		}
-		for _, r := range all {
-			r.leads(2)
-			testenv.Equal(t, "the leaders of which it was notified", r.leaderNames(), "twin")
-		}
 		e.oneAtATime()
 	})
 }
