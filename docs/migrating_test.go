@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +19,6 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -114,16 +112,6 @@ var (
 func reconcileUntil(ctx context.Context)              { <-ctx.Done() }
 func charge(context.Context, string, uint64) error    { return nil }
 func report(context.Context, time.Time, string) error { return nil }
-func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
-	t.Helper()
-	rdb := redis.NewClient(r.Options())
-	c := testenv.Call(lockcore.New(rdb, lockcore.Config{})).Must(t)
-	t.Cleanup(func() {
-		testenv.Must(t, c.Close(context.Background()))
-		rdb.Close()
-	})
-	return c
-}
 
 var function = regexp.MustCompile(`(?ms)^func (\w+)\(.*?^}\n`)
 
@@ -171,7 +159,7 @@ func TestMigratingCodeIsCompiled(t *testing.T) {
 
 // setNX acquires a lock as redsync and redislock do. drop releases it as they do, after a
 // check of the value.
-func setNX(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
+func setNX(t testing.TB, rdb redis.UniversalClient, key, value string, ttl time.Duration) bool {
 	t.Helper()
 	err := rdb.SetArgs(t.Context(), key, value, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -181,7 +169,7 @@ func setNX(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration
 }
 
 // obtain acquires as redislock does: all keys at once, then their TTL.
-func obtain(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duration) bool {
+func obtain(t testing.TB, rdb redis.UniversalClient, key, value string, ttl time.Duration) bool {
 	t.Helper()
 	ok, err := rdb.MSetNX(t.Context(), key, value).Result()
 	if err == nil && ok {
@@ -191,7 +179,7 @@ func obtain(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duratio
 	return ok
 }
 
-func drop(t *testing.T, rdb *redis.Client, key, value string) bool {
+func drop(t testing.TB, rdb redis.UniversalClient, key, value string) bool {
 	t.Helper()
 	n, err := rdb.Eval(t.Context(), "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
 		[]string{key}, value).Int()
@@ -204,35 +192,33 @@ func drop(t *testing.T, rdb *redis.Client, key, value string) bool {
 func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	const key = "noonlock:{orders}:lock"
-	for name, take := range map[string]func(*testing.T, *redis.Client, string, string, time.Duration) bool{"redsync": setNX, "redislock": obtain} {
+	for name, take := range map[string]func(testing.TB, redis.UniversalClient, string, string, time.Duration) bool{"redsync": setNX, "redislock": obtain} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := lockcoretest.NewRedis(t)
-				rdb := r.Client()
-				client := newClient(t, r)
-				m := testenv.Call(client.Mutex("orders", lockcore.LeaseConfig{})).Must(t)
-				if !take(t, rdb, key, "theirs", 3*time.Second) {
-					t.Fatal("the lock is not free")
+			testenv.InBubble(t, func(e *testenv.Env) {
+				rdb := e.Raw
+				m := testenv.Call(e.Client("ours").Mutex("orders", lockcore.LeaseConfig{})).Must(e)
+				if !take(e, rdb, key, "theirs", 3*time.Second) {
+					e.Fatal("the lock is not free")
 				}
-				if _, err := m.TryLock(t.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
-					t.Errorf("while they hold it: %v", err)
+				if _, err := m.TryLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
+					e.Errorf("while they hold it: %v", err)
 				}
 				begin := time.Now()
-				lease := testenv.Call(m.Lock(t.Context())).Must(t)
+				lease := testenv.Call(m.Lock(e.Context())).Must(e)
 				if took := time.Since(begin); took < 3*time.Second-time.Millisecond {
-					t.Errorf("after %v it was ours, and they held it for 3 s", took)
+					e.Errorf("after %v it was ours, and they held it for 3 s", took)
 				}
-				if take(t, rdb, key, "theirs", time.Second) || drop(t, rdb, key, "theirs") || lease.Context().Err() != nil {
-					t.Error("they took or dropped what is ours")
+				if take(e, rdb, key, "theirs", time.Second) || drop(e, rdb, key, "theirs") || lease.Context().Err() != nil {
+					e.Error("they took or dropped what is ours")
 				}
 				time.Sleep(time.Minute) // renewed
-				if take(t, rdb, key, "theirs", time.Second) {
-					t.Error("they took what is renewed")
+				if take(e, rdb, key, "theirs", time.Second) {
+					e.Error("they took what is renewed")
 				}
-				testenv.Must(t, lease.Unlock(t.Context()))
-				if !take(t, rdb, key, "theirs", time.Second) || !drop(t, rdb, key, "theirs") {
-					t.Error("they cannot take and drop it")
+				testenv.Must(e, lease.Unlock(e.Context()))
+				if !take(e, rdb, key, "theirs", time.Second) || !drop(e, rdb, key, "theirs") {
+					e.Error("they cannot take and drop it")
 				}
 			})
 		})
@@ -246,13 +232,11 @@ func TestRollingMigration(t *testing.T) {
 	for _, versions := range [][]string{{"old", "both"}, {"both", "new"}, {"both", "both"}} {
 		t.Run(strings.Join(versions, " with "), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := lockcoretest.NewRedis(t)
-				rdb := r.Client()
+			testenv.InBubble(t, func(e *testenv.Env) {
 				var atWork, done, values atomic.Int64
 				work := func(context.Context) error {
 					if n := atWork.Add(1); n != 1 {
-						t.Errorf("%d at work", n)
+						e.Errorf("%d at work", n)
 					}
 					time.Sleep(20 * time.Millisecond)
 					atWork.Add(-1)
@@ -261,36 +245,36 @@ func TestRollingMigration(t *testing.T) {
 				}
 				old := func(ctx context.Context) (context.Context, func() error, error) {
 					value := fmt.Sprint("value ", values.Add(1))
-					for !setNX(t, rdb, "charge", value, time.Minute) {
+					for !setNX(e, e.Raw, "charge", value, time.Minute) {
 						time.Sleep(7 * time.Millisecond)
 					}
-					return ctx, func() error { drop(t, rdb, "charge", value); return nil }, nil
+					return ctx, func() error { drop(e, e.Raw, "charge", value); return nil }, nil
 				}
 				var wg sync.WaitGroup
 				for _, version := range versions {
 					for range 2 {
-						client := newClient(t, r)
+						client := e.ClientWith(e.Direct(), lockcore.Config{})
 						wg.Go(func() {
 							for range 25 {
 								var err error
 								switch version {
 								case "old":
-									_, release, _ := old(t.Context())
-									err = errors.Join(work(t.Context()), release())
+									_, release, _ := old(e.Context())
+									err = errors.Join(work(e.Context()), release())
 								case "both":
-									err = underBoth(t.Context(), old, client, "charge", work)
+									err = underBoth(e.Context(), old, client, "charge", work)
 								case "new":
-									err = client.Do(t.Context(), "charge", lockcore.LeaseConfig{}, work)
+									err = client.Do(e.Context(), "charge", lockcore.LeaseConfig{}, work)
 								}
 								if err != nil {
-									t.Error(err)
+									e.Error(err)
 								}
 							}
 						})
 					}
 				}
 				wg.Wait()
-				testenv.Equal(t, "how often they worked", done.Load(), 100)
+				testenv.Equal(e, "how often they worked", done.Load(), 100)
 			})
 		})
 	}
@@ -299,24 +283,22 @@ func TestRollingMigration(t *testing.T) {
 // The inner elector of the first release leads and ends with the outer one.
 func TestLeadBoth(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		client := newClient(t, r)
-		ctx, lost := context.WithCancel(t.Context())
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client := e.Client("ours")
+		ctx, lost := context.WithCancel(e.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			leadBoth(client)(ctx)
 		}()
-		synctest.Wait()
-		rdb := r.Client()
-		if rdb.Exists(t.Context(), "noonlock:{election/my-controller}:lock").Val() != 1 {
-			t.Error("the inner elector does not lead")
+		e.WaitIdle()
+		if !e.Exists("noonlock:{election/my-controller}:lock") {
+			e.Error("the inner elector does not lead")
 		}
 		lost()
 		<-ended
-		if rdb.Exists(t.Context(), "noonlock:{election/my-controller}:lock").Val() != 0 {
-			t.Error("the inner elector has not given the lead up")
+		if e.Exists("noonlock:{election/my-controller}:lock") {
+			e.Error("the inner elector has not given the lead up")
 		}
 	})
 }
