@@ -77,6 +77,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			}
 			return err == nil
 		}
+		did := func(_ any, err error) { note(err) }
 		c := e.ClientWith(opt, lockcore.Config{})
 		l := e.jobLedger(c, ledger.Config{Definition: "d", Lease: &lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
 		now := time.Now()
@@ -121,22 +122,16 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			st.Last = next
 		}
 		note(l.Pause(ctx))
-		_, err = l.Status(ctx)
-		note(err)
+		did(l.Status(ctx))
 		note(l.Resume(ctx))
-		_, err = l.Trigger(ctx)
-		note(err)
-		_, err = l.TriggerAt(ctx, "x", now, "payload")
-		note(err)
+		did(l.Trigger(ctx))
+		did(l.TriggerAt(ctx, "x", now, "payload"))
 		job, err := singleton.NewJob(c, "draw")
 		testenv.Must(e, err)
-		_, err = job.Runs(ctx, 10)
-		note(err)
-		_, err = job.Actions(ctx, 10)
-		note(err)
+		did(job.Runs(ctx, 10))
+		did(job.Actions(ctx, 10))
 		note(l.Rerun(ctx, ledger.RunID{Tick: st.Last}, false))
-		_, err = l.Cancel(ctx, ledger.RunID{Tick: st.Last})
-		note(err)
+		did(l.Cancel(ctx, ledger.RunID{Tick: st.Last}))
 		note(l.Leave(ctx, st))
 		return errs
 	}
