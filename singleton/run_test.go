@@ -73,12 +73,3 @@ func (r *replicaRun) result() error {
 	receive(r.fleet, r.done, "the end of a run")
 	return r.err
 }
-
-func (r *replicaRun) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
