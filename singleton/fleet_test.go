@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
@@ -234,6 +235,22 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 func (f *fleet) request(name string) func(cmd []string) bool {
 	f.Helper()
 	return testenv.Scripts{Files: os.DirFS("internal/ledger")}.Match(f, "job_"+name)
+}
+
+// refuses lets the server refuse the requests of one of the ledger's scripts; "": of none.
+func (f *fleet) refuses(script string) {
+	f.Helper()
+	isOne := func([]string) bool { return false }
+	if script != "" {
+		isOne = f.request(script)
+	}
+	f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		refused := isOne(append([]string{cmd}, args...))
+		if refused {
+			c.WriteError("NOPERM this user has no permissions")
+		}
+		return refused
+	})
 }
 
 // parsed is a schedule of the job draw.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -40,20 +38,8 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 			func(f *fleet) { f.Raw.Del(f.Context(), job); f.Raw.Set(f.Context(), job, "x", 0) },
 			func(f *fleet) { f.Raw.Del(f.Context(), job) }, "WRONGTYPE",
 		},
-		"no claims": {
-			func(f *fleet) {
-				claims := f.request("claim")
-				f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-					refused := claims(append([]string{cmd}, args...))
-					if refused {
-						c.WriteError("NOPERM this user has no permissions")
-					}
-					return refused
-				})
-			},
-			func(f *fleet) { f.Bubble.Server().Server().SetPreHook(nil) }, "NOPERM",
-		},
-		"silence": {func(f *fleet) { f.Bubble.Hang() }, func(f *fleet) { f.Bubble.Unhang() }, ""},
+		"no claims": {func(f *fleet) { f.refuses("claim") }, func(f *fleet) { f.refuses("") }, "NOPERM"},
+		"silence":   {func(f *fleet) { f.Bubble.Hang() }, func(f *fleet) { f.Bubble.Unhang() }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
-
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -167,20 +165,13 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 			at = append(at, time.Now())
 			return nil
 		}, singleton.JobConfig{MaxAttempts: 20})["a"]
-		completes := f.request("complete")
-		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-			refused := completes(append([]string{cmd}, args...))
-			if refused {
-				c.WriteError("NOPERM this user has no permissions")
-			}
-			return refused
-		})
-		defer f.Bubble.Server().Server().SetPreHook(nil)
+		f.refuses("complete")
+		defer f.refuses("")
 		time.Sleep(100 * time.Minute)
 		if err := r.runner.Ready(); !errors.Is(err, singleton.ErrNotReady) || !strings.Contains(err.Error(), "NOPERM") {
 			t.Errorf("Ready while no outcome can be recorded: %v", err)
 		}
-		f.Bubble.Server().Server().SetPreHook(nil)
+		f.refuses("")
 		time.Sleep(2 * time.Hour)
 		testenv.Must(t, r.runner.Ready())
 		f.mu.Lock()
