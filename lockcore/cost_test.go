@@ -246,7 +246,7 @@ func (e *env) allCalls() map[string]int {
 	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
 		var n int
 		call(fmt.Sscan(m[2], &n)).Must(e)
-		calls[m[1]] = n
+		calls[m[1]] += n // of each primary of a cluster
 	}
 	return calls
 }

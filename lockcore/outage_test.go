@@ -104,7 +104,9 @@ func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, 
 		e, o := &env{Env: of}, outage(of)
 		lease := e.try(e.mutex(e.ClientWith(o.Options, lockcore.Config{}), "orders", lockcore.LeaseConfig{TTL: ttl}))
 		e.Pass(at)
-		o.Last(lasts)
+		o.Begin()
+		time.Sleep(lasts)
+		o.End()
 		e.Pass(max(3*time.Second, ttl))
 		if yes = lease.Context().Err() == nil; yes {
 			e.unlock(lease)

@@ -41,11 +41,9 @@
 //	the server answers LOADING, READONLY, …    Redis.Server().SetError
 //	scripts are forgotten                      SCRIPT FLUSH, by a client
 //
-// Faults parse RESP2 and RESP3, requests as arrays of strings. They do not
-// support TLS, MONITOR, replication, or CLIENT REPLY OFF and SKIP; a connection that does
-// not speak RESP is closed. They lose whole requests and replies, never parts, and never
-// reorder one connection, as TCP would not. They do not simulate TCP windows and
-// acknowledgements: a partition buffers any amount, and a connection ends only when one
+// Faults parse RESP2 and RESP3; a connection that does not speak RESP is closed. They do not support TLS, MONITOR,
+// replication, or CLIENT REPLY OFF and SKIP. They lose whole requests and replies, and never
+// reorder one connection, as TCP would not. A partition buffers any amount, and a connection ends only when one
 // side closes it or the test cuts it.
 //
 // # What a server in the bubble does not show
@@ -85,12 +83,9 @@
 // # Bubbles
 //
 // Create everything inside the bubble: server, clients, faults, clocks. Do not let go-redis
-// wait for a connection of a full pool in more than one bubble of a process. It keeps the
-// timers of that wait in a global pool, and the runtime panics when the next bubble uses
-// one of them ("select on synctest channel from outside bubble"). [Redis.Options] sets a
-// pool size that is not reached. A test of a full pool needs a real server.
+// wait for a connection of a full pool in more than one bubble of a process, as it keeps the
+// timers of that wait in a global pool. [Redis.Options] sets a pool size that is not reached.
 //
-// In a bubble, use miniredis's own Dial only if every subscriber reads continuously: it
-// uses an unbuffered net.Pipe, so a subscriber that does not read blocks the server, and
+// Do not use miniredis's own Dial: with its net.Pipe, a subscriber that does not read blocks the server, and
 // with it the bubble. The connections of [Redis] have unlimited buffers.
 package lockcoretest

@@ -296,9 +296,6 @@ func TestInvalidFault(t *testing.T) {
 	for want, fault := range map[string]lockcoretest.Fault{
 		`Fault.Kind is ""`:          {},
 		`Fault.Kind is "Partition"`: {Kind: "Partition"},
-		"Fault.Skip is -1":          {Kind: lockcoretest.DropRequest, Skip: -1},
-		"Count -1":                  {Kind: lockcoretest.DropRequest, Count: -1},
-		"Delay -1s":                 {Kind: lockcoretest.DelayReply, Delay: -time.Second},
 		"Fault.Delay is 1s":         {Kind: lockcoretest.DropRequest, Delay: time.Second},
 		"Fault.Match is set":        {Kind: lockcoretest.RefuseDial, Match: lockcoretest.Command("GET")},
 	} {

@@ -38,8 +38,7 @@ type Redis struct {
 
 	mu         sync.Mutex
 	conns      map[*memConn]struct{} // the server's ends
-	clients    []*redis.Client       // returned by Client
-	networks   []*Faults             // passed to OptionsVia
+	closers    []func()              // of the clients of Client and the networks of OptionsVia
 	down       bool
 	hung       bool
 	dialFailed bool
@@ -108,21 +107,18 @@ func ids(id uint64, start int) server.Hook {
 // server. It waits until all their goroutines have ended. The connections of other clients
 // are closed, too.
 //
-// If a dial has ever failed, Close takes a second. A go-redis pool whose dials have failed
-// often probes the server once a second on a goroutine, which notices only at the next
-// probe that its client was closed.
+// If a dial has ever failed, Close takes a second: a go-redis pool then probes the server once a second on a
+// goroutine, which notices only at the next probe that its client was closed.
 func (r *Redis) Close() {
 	r.Unhang()
 	r.mu.Lock()
 	r.down = true
-	clients, networks, dialFailed := r.clients, r.networks, r.dialFailed
+	closers, dialFailed := r.closers, r.dialFailed
 	r.mu.Unlock()
-	for _, c := range clients {
-		_ = c.Close() // the test may have closed it already
+	for _, closeIt := range closers {
+		closeIt()
 	}
-	for _, f := range append(networks, r.faults) {
-		f.Close()
-	}
+	r.faults.Close()
 	r.mini.Close()
 	if dialFailed {
 		time.Sleep(time.Second)
@@ -132,15 +128,14 @@ func (r *Redis) Close() {
 // Options returns options for a client of this server, through [Redis.Faults]. All fields
 // but Addr and Dialer may be changed. They differ from go-redis's defaults where those do
 // not work in a bubble: no maintenance notifications, no CLIENT SETINFO, and a pool that
-// is too large to fill up. (A caller that waits for a connection of a full pool uses a timer
-// from go-redis's sync.Pool, and panics if a previous bubble has made the timer.)
+// is too large to fill up.
 func (r *Redis) Options() *redis.Options { return r.options(r.faults) }
 
 // OptionsVia is [Redis.Options] with a separate network, for a client that fails
 // independently of others. The server closes f when it closes.
 func (r *Redis) OptionsVia(f *Faults) *redis.Options {
 	r.mu.Lock()
-	r.networks = append(r.networks, f)
+	r.closers = append(r.closers, f.Close)
 	r.mu.Unlock()
 	return r.options(f)
 }
@@ -170,7 +165,7 @@ func (r *Redis) Client() *redis.Client {
 	c := redis.NewClient(r.Options())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.clients = append(r.clients, c)
+	r.closers = append(r.closers, func() { _ = c.Close() }) // the test may have closed it already
 	return c
 }
 

@@ -3,6 +3,7 @@ package lockcoretest
 import (
 	"bytes"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -122,7 +123,7 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	if len(cmd) > 0 {
 		cmd[0] = strings.ToUpper(cmd[0])
 		for _, rule := range r.faults.current() {
-			if rule.fault.subject() != ofRequest || !rule.applies(cmd) {
+			if !slices.Contains(ofRequests, rule.fault.Kind) || !rule.applies(cmd) {
 				continue
 			}
 			switch rule.fault.Kind {
@@ -261,7 +262,7 @@ func (r *relay) reply(v value, raw []byte) bool {
 func (r *relay) message(v value, raw []byte) bool {
 	if isMessage(v) {
 		for _, rule := range r.faults.current() {
-			if rule.fault.subject() != ofMessage || !rule.applies(v.items) {
+			if !slices.Contains(ofMessages, rule.fault.Kind) || !rule.applies(v.items) {
 				continue
 			}
 			if rule.fault.Kind == DropMessage {

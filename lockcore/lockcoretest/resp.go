@@ -14,9 +14,8 @@ import (
 // closed, since its requests cannot be separated.
 var errMalformed = errors.New("lockcoretest: not RESP")
 
-// maxLength is the limit of Redis for one string. maxDepth limits the nesting of replies, so that
-// no input overflows the stack.
-const maxLength, maxDepth = 512 << 20, 64
+// maxLength is the limit of Redis for one string.
+const maxLength = 512 << 20
 
 // wire reads RESP values for a relay, and keeps the bytes of the last value, which the relay forwards.
 type wire struct {
@@ -36,19 +35,19 @@ type value struct {
 // next reads a value and returns also its bytes, which are valid until the next call.
 func (w *wire) next() (v value, raw []byte, err error) {
 	w.raw.Reset()
-	v, err = w.value(0)
+	v, err = w.value()
 	return v, w.raw.Bytes(), err
 }
 
-// value reads one value inside depth others.
-func (w *wire) value(depth int) (v value, err error) {
+// value reads one value.
+func (w *wire) value() (v value, err error) {
 	line, err := w.r.ReadString('\n')
 	if err != nil {
 		return v, err
 	}
 	w.raw.WriteString(line)
 	line = strings.TrimRight(line, "\r\n")
-	if line == "" || depth > maxDepth {
+	if line == "" {
 		return v, fmt.Errorf("%w: %.20q", errMalformed, line)
 	}
 	v.kind, v.text = line[0], line[1:]
@@ -76,14 +75,14 @@ func (w *wire) value(depth int) (v value, err error) {
 		n *= 2
 	}
 	for range n {
-		item, err := w.value(depth + 1)
+		item, err := w.value()
 		if err != nil {
 			return v, err
 		}
 		v.items = append(v.items, item.text)
 	}
 	if v.kind == '|' { // attributes precede the value that they describe
-		return w.value(depth + 1)
+		return w.value()
 	}
 	return v, nil
 }

@@ -51,27 +51,10 @@ const (
 	RefuseDial = "RefuseDial"
 )
 
-// A subject says what a kind of fault applies to.
-type subject int
-
-const (
-	ofNothing subject = iota // Kind is none of the constants
-	ofRequest                // a request or its reply
-	ofMessage
-	ofDial
+var (
+	ofRequests = []string{DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply}
+	ofMessages = []string{DropMessage, DelayMessage}
 )
-
-func (f Fault) subject() subject {
-	switch f.Kind {
-	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
-		return ofRequest
-	case DropMessage, DelayMessage:
-		return ofMessage
-	case RefuseDial:
-		return ofDial
-	}
-	return ofNothing
-}
 
 // Fault describes one fault. Kind is required.
 type Fault struct {
@@ -96,10 +79,8 @@ type Fault struct {
 func (f Fault) validate() error {
 	delays := f.Kind == DelayRequest || f.Kind == DelayReply || f.Kind == DelayMessage
 	switch {
-	case f.subject() == ofNothing:
+	case f.Kind != RefuseDial && !slices.Contains(ofRequests, f.Kind) && !slices.Contains(ofMessages, f.Kind):
 		return fmt.Errorf("lockcoretest: Fault.Kind is %q; it must be one of the kinds of this package", f.Kind)
-	case f.Skip < 0 || f.Count < 0 || f.Delay < 0:
-		return fmt.Errorf("lockcoretest: Fault.Skip is %d, Count %d and Delay %v; none may be negative", f.Skip, f.Count, f.Delay)
 	case f.Delay > 0 && !delays:
 		return fmt.Errorf("lockcoretest: Fault.Delay is %v; it must be 0 for %v, which does not delay", f.Delay, f.Kind)
 	case f.Match != nil && f.Kind == RefuseDial:

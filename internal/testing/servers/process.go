@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -67,6 +68,17 @@ func Start(cmd *exec.Cmd) (exited chan struct{}, err error) {
 		}
 	}()
 	return exited, <-started
+}
+
+// attributes puts a program into its own process group, so that an interrupt from the
+// terminal reaches only the test process. On Linux, the kernel sends deathSignal to the
+// program when the thread that started the program ends. Other systems have no such signal.
+func attributes(credential *syscall.Credential, deathSignal syscall.Signal) *syscall.SysProcAttr {
+	all := &syscall.SysProcAttr{Setpgid: true, Credential: credential}
+	if field := reflect.ValueOf(all).Elem().FieldByName("Pdeathsig"); field.IsValid() {
+		field.SetInt(int64(deathSignal))
+	}
+	return all
 }
 
 // Pid returns the process ID of the server, or of its last run if it is not running.

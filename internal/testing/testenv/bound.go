@@ -278,19 +278,13 @@ func everyCall(e *Env, fault netFault, where topology, ttl time.Duration, prepar
 	o.close()
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the test", "")
-	s.requireFewDials(len(clients))
-}
-
-// requireFewDials asserts that a dial has met the fault, that few dials ran at a time, and that all have returned.
-func (s *site) requireFewDials(clients int) {
-	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fault.dial != nil && !s.met && !s.unmetOK {
 		s.Error("no dial has met the fault")
 	}
 	for _, n := range s.nodes {
-		if n.peakDials > maxDials*clients {
+		if n.peakDials > maxDials*len(clients) {
 			s.Errorf("%d concurrent dials to %s", n.peakDials, n.addr)
 		}
 		if n.dials > 0 {

@@ -62,15 +62,21 @@ func skipOnTopologies(t *testing.T) {
 func OnOneServer(t *testing.T, test func(e *Env)) {
 	t.Helper()
 	skipOnTopologies(t)
+	inParallel(t, map[string]func(t *testing.T){
+		"bubble": func(t *testing.T) { InBubble(t, test) },
+		"redis":  func(t *testing.T) { test(OnServer(t)) },
+	})
+}
+
+func inParallel(t *testing.T, tests map[string]func(t *testing.T)) {
+	t.Helper()
 	t.Parallel()
-	t.Run("bubble", func(t *testing.T) {
-		t.Parallel()
-		InBubble(t, test)
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(OnServer(t))
-	})
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
 }
 
 // OnBoth runs a test in a bubble and on a real server, in parallel. With NOONLOCK_TOPOLOGIES
@@ -81,14 +87,9 @@ func OnBoth(t *testing.T, test func(e *Env)) {
 		OnOneServer(t, test)
 		return
 	}
-	t.Parallel()
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test((&Env{T: t, cluster: servers.LendCluster(t)}).start())
-	})
-	t.Run("sentinel", func(t *testing.T) {
-		t.Parallel()
-		test((&Env{T: t, sentinel: servers.LendWatched(t)}).start())
+	inParallel(t, map[string]func(t *testing.T){
+		"cluster":  func(t *testing.T) { test((&Env{T: t, cluster: servers.LendCluster(t)}).start()) },
+		"sentinel": func(t *testing.T) { test((&Env{T: t, sentinel: servers.LendWatched(t)}).start()) },
 	})
 }
 

@@ -62,11 +62,7 @@ func (s *Log) String() string {
 }
 
 // DependencyLog stores the lines that go-redis logs. go-redis has one logger per process.
-var DependencyLog redisLog
-
-type redisLog struct{ Log }
+var DependencyLog Log
 
 // Printf implements the logger interface of go-redis.
-func (l *redisLog) Printf(_ context.Context, format string, v ...any) {
-	l.add(fmt.Sprintf(format, v...))
-}
+func (s *Log) Printf(_ context.Context, format string, v ...any) { s.add(fmt.Sprintf(format, v...)) }
