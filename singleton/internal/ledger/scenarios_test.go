@@ -545,7 +545,8 @@ func TestDefinitions(t *testing.T) {
 		{"an older definition", true, `
 			elder is def=0; old is def=0; one is def=1; elder looks; pass 1s; one looks; pass 5s; one looks => acts=true
 			old looks => acts=false again=5s; pass 5s; old looks => acts=false again=5s
-			anew; one looks; pass 5s; redis hset job live:0 @500_@60_@65_@60_2_other; one looks => acts=false acting=2 # which is as old`},
+			anew; one looks; pass 5s; redis hset job live:0 @500_@60_@65_@60_2_other; one looks => acts=false acting=2 # which is as old
+			anew; two is def=2; two looks; pass 6s; redis hset job live:0 @500_@61_@66_@61_1_other; two looks => acts=false acting=1`},
 		// A definition is as old as its oldest replica.
 		{"a replica starts again", true, `
 			one is def=1; two is def=2; one looks; pass 1m; one looks; two looks; pass 5s; two looks => acts=true
