@@ -89,7 +89,7 @@ func newTab(e *testenv.Env) *tab {
 	e.Helper()
 	ctx, stop := chromedp.NewContext(theChromium(e), chromedp.WithNewBrowserContext())
 	e.Cleanup(stop)
-	ctx, cancel := context.WithTimeout(ctx, 2*testenv.Patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*testenv.Patience)
 	e.Cleanup(cancel)
 	b := &tab{Env: e, ctx: ctx, kind: map[string]string{}, received: map[string]int64{}}
 	testenv.Must(e, chromedp.Listen(ctx, b.take))
