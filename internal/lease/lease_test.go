@@ -211,15 +211,17 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 	}
 }
 
-// Few pipelines and goroutines renew leases with different timings, and no lease ends.
+// Few pipelines and goroutines renew leases with different timings, and no lease ends. When the server answers that
+// they are lost, they end immediately, are renewed no more, and Lost is not called.
 func TestLeasesAreRenewed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		var all []*lease.Lease
+		h := make(holder, 600)
 		before := testenv.Goroutines()
 		for i := range 600 {
 			one := times
 			one.Renew += time.Duration(i) * time.Millisecond / 10
-			all = append(all, begin(t, k, c.Now(), &one, make(holder, 1)))
+			all = append(all, begin(t, k, c.Now(), &one, h))
 		}
 		time.Sleep(time.Minute)
 		for _, l := range all {
@@ -231,24 +233,16 @@ func TestLeasesAreRenewed(t *testing.T) {
 		if n := testenv.Goroutines() - before; n > 5 {
 			t.Errorf("%d goroutines for 600 leases", n)
 		}
-		for _, l := range all {
-			l.End(errLost)
-		}
-	})
-}
-
-// The server answers that the lease is lost: it ends immediately, and Lost is not called.
-func TestServerReportsLoss(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
 		s.set(func(context.Context, sent) (bool, bool) { return true, false })
-		h := make(holder, 1)
-		l := begin(t, k, c.Now(), &times, h)
-		<-l.Context().Done()
-		if !errors.Is(l.Err(), errLost) || time.Since(s.begun) != times.Renew || len(h) != 0 {
-			t.Errorf("after %v: %v, %d", time.Since(s.begun), l.Err(), len(h))
-		}
+		time.Sleep(times.Renew + 60*time.Millisecond)
+		renewals := s.count()
 		time.Sleep(time.Minute)
-		testenv.Equal(t, "renewals of a lease that has ended", s.count(), 1)
+		testenv.Equal(t, "renewals of leases that have ended", s.count(), renewals)
+		for _, l := range all {
+			if !errors.Is(l.Cause(), errLost) || len(h) > 0 {
+				t.Errorf("%v; Lost was called %d times", l.Cause(), len(h))
+			}
+		}
 	})
 }
 
@@ -343,8 +337,8 @@ func gaining(gained *atomic.Int64) func() time.Duration {
 }
 
 // After a pause of the process or a suspend, no timer has fired yet. The first reading of the clock, by a call or by a
-// renewal, closes the channels of all contexts whose leases are over. A call reports the end of its lease at once, and no
-// server receives a renewal of a lease that is over, even if the renewals of several streams are due at one instant.
+// renewal, closes the channels of all contexts whose leases are over. A call reports the end of its lease at once, and
+// no server receives a renewal of a lease that is over, even if the renewals of several streams are due at one instant.
 func TestFault05_FirstReadingEndsAllContexts(t *testing.T) {
 	for name, read := range map[string]func(l *lease.Lease) error{
 		"a renewal": func(l *lease.Lease) error { time.Sleep(times.Renew); return l.Cause() },
