@@ -42,9 +42,9 @@ func TestFault72_OutageTolerance(t *testing.T) {
 	}
 }
 
-// Lock waits through an outage, which may have begun before its first request, until ctx ends. The Client is new, or its
-// subscription is up, so that Lock queues at once. Calls that wait say for whom, within 5 s and once for a name, and once
-// that the server is away and back.
+// Lock waits through an outage, which may have begun before its first request, until ctx ends. The Client is new, or
+// its subscription is up, so that Lock queues at once. Calls that wait say for whom, within 5 s and once for a name,
+// and once that the server is away and back.
 func TestFault72_LockDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, outage := range testenv.Outages() {
