@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +20,6 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -57,33 +55,32 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		}, "leases_held|job", 38},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
-				client := testenv.Call(lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})).Must(t)
-				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second) // between two ticks
+			testenv.InBubble(t, func(e *testenv.Env) {
+				reg := prometheus.NewRegistry()
+				client := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg})
+				ctx, cancel := context.WithTimeout(e.Context(), 10*time.Minute+30*time.Second) // between two ticks
 				defer cancel()
 				worked := 0
-				testenv.Must(t, c.use(ctx, client, func() { worked++ }))
+				testenv.Must(e, c.use(ctx, client, func() { worked++ }))
 				if worked == 0 {
-					t.Error("it did not work")
+					e.Error("it did not work")
 				}
 				seen, all := map[string]bool{}, regexp.MustCompile(`^(?:noonlock_|leader_)(`+ofClient+"|"+c.want+`)`)
-				got := series(t, reg)
+				got := series(e.T, reg)
 				for _, one := range got {
 					found := all.FindStringSubmatch(one)
 					if found == nil {
-						t.Errorf("there is the series %s", one)
+						e.Errorf("there is the series %s", one)
 						continue
 					}
 					seen[found[1]] = true
 				}
 				if len(got) != c.n {
-					t.Errorf("%d series, want %d:\n%s", len(got), c.n, strings.Join(got, "\n"))
+					e.Errorf("%d series, want %d:\n%s", len(got), c.n, strings.Join(got, "\n"))
 				}
 				for part := range strings.SplitSeq(ofClient+"|"+c.want, "|") {
 					if !seen[part] {
-						t.Errorf("there is no series of %s", part)
+						e.Errorf("there is no series of %s", part)
 					}
 				}
 			})
@@ -107,29 +104,27 @@ func TestSizeOfMetrics(t *testing.T) {
 		sum         bool
 	}{{1000, many, false}, {1000, sums, true}, {1, sums, true}} {
 		t.Run(fmt.Sprintf("%d jobs, sums %t", c.jobs, c.sum), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
-				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, SumMetrics: c.sum})
-				testenv.Must(t, err)
-				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
-				r := testenv.Call(singleton.NewRunner(client, singleton.Config{})).Must(t)
+			testenv.InBubble(t, func(e *testenv.Env) {
+				reg := prometheus.NewRegistry()
+				client := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, SumMetrics: c.sum})
+				r := testenv.Call(singleton.NewRunner(client, singleton.Config{})).Must(e)
 				var ran atomic.Int64
 				work := func(context.Context, singleton.Run) error { ran.Add(1); return nil }
 				for i := range c.jobs {
-					testenv.Must(t, r.Add(fmt.Sprint("draw", i), "* * * * *", work, singleton.JobConfig{}))
+					testenv.Must(e, r.Add(fmt.Sprint("draw", i), "* * * * *", work, singleton.JobConfig{}))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+				ctx, cancel := context.WithTimeout(e.Context(), 90*time.Second)
 				defer cancel()
-				testenv.Must(t, r.Run(ctx))
+				testenv.Must(e, r.Run(ctx))
 				answer := httptest.NewRecorder()
-				promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+				promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(e.Context(), "GET", "/metrics", nil))
 				page := answer.Body.String()
-				testenv.Equal(t, "lines of /metrics", strings.Count(page, "\n"), c.lines)
+				testenv.Equal(e, "lines of /metrics", strings.Count(page, "\n"), c.lines)
 				if c.sum && !strings.Contains(page, fmt.Sprintf("\nnoonlock_job_runs_total{outcome=\"succeeded\"} %d\n", ran.Load())) {
-					t.Errorf("of %d runs: %s", ran.Load(), page)
+					e.Errorf("of %d runs: %s", ran.Load(), page)
 				}
 				if ran.Load() < int64(c.jobs) {
-					t.Errorf("%d runs of %d jobs", ran.Load(), c.jobs)
+					e.Errorf("%d runs of %d jobs", ran.Load(), c.jobs)
 				}
 			})
 		})
