@@ -56,9 +56,7 @@
 //   - WAIT is allowed in a script; on Redis it is an error.
 //   - PUBLISH counts a new subscriber immediately. Output buffers never overflow, so a
 //     slow subscriber is never disconnected.
-//   - Nothing is evicted or refused for lack of memory, and no script is too slow (no
-//     BUSY). There are no permissions (ACL), no replicas (no READONLY by itself, no lost
-//     write), no cluster slots, and no limit of clients.
+//   - There is no lack of memory, no BUSY, no permission (ACL), no replica, no cluster slot, and no limit of clients.
 //   - Keys expire at the exact instant, but only when they are next accessed, and
 //     without keyspace notifications. Restarts and kills lose no acknowledged write.
 //   - Commands run one at a time. If several clients wait at one instant, any of them may be
@@ -73,12 +71,9 @@
 //   - bit, struct and cmsgpack are missing in Lua.
 //   - TTLs of more than about 290 years overflow.
 //   - A connection that has subscribed takes no other commands, RESP3 or not.
-//   - A connection in memory has no socket, so go-redis cannot detect that an idle
-//     connection is closed before it reuses it. After a restart or a cut, the first
-//     command on each idle connection fails; over TCP, most of these connections are
-//     replaced. Commands that are not retried fail visibly.
-//   - Messages to a channel and to a pattern on one connection may arrive in another
-//     order.
+//   - go-redis cannot detect that an idle connection in memory is closed before it reuses it. After a restart or a
+//     cut, the first command on each idle connection fails.
+//   - Messages to a channel and to a pattern on one connection may arrive in another order.
 //
 // # Bubbles
 //

@@ -29,8 +29,7 @@ const (
 	// executed.
 	ResetAfter = "ResetAfter"
 	// SwallowReply loses the reply and everything the server sends after it on its
-	// connection. The request and those after it are executed. Without a Match, all
-	// requests pass and all replies are lost.
+	// connection. The request and those after it are executed.
 	SwallowReply = "SwallowReply"
 	// DelayReply holds the reply and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted.
