@@ -418,8 +418,7 @@ func (e *env) ended(lease *lockcore.Lease) error {
 // script matches one of lockcore's scripts in faults.
 func (e *env) script(name string) func([]string) bool {
 	e.Helper()
-	source := call(lockcore.ScriptSource(e.scriptOf(name))).Must(e)
-	return testenv.MatchScript(source)
+	return testenv.Scripts{Files: lockcore.ScriptFiles()}.Match(e, e.scriptOf(name))
 }
 
 // warm loads all scripts of a lock, so that faults of requests hit an EVALSHA that runs.

@@ -76,15 +76,10 @@ func (s Scripts) Source(t testing.TB, name string) string {
 	return script.Source()
 }
 
-// Match returns a lockcoretest.Fault.Match for requests that run a script.
+// Match returns a lockcoretest.Fault.Match for requests that run a script, at one server or in a cluster.
 func (s Scripts) Match(t testing.TB, name string) func([]string) bool {
 	t.Helper()
-	return MatchScript(s.Source(t, name))
-}
-
-// MatchScript is Scripts.Match for the source of a script, at one server or in a cluster.
-func MatchScript(source string) func([]string) bool {
-	sent := wire.Naming(source)
+	sent := wire.Naming(s.Source(t, name))
 	plain, sharded := lockcoretest.Script(sent), lockcoretest.Script(wire.Sharded(sent))
 	return func(cmd []string) bool { return plain(cmd) || sharded(cmd) }
 }
