@@ -274,9 +274,9 @@ func TestFault44_105_NoMoreConnections(t *testing.T) {
 		_, err := a.Inspect(e.Context(), "orders")
 		must(e, err)
 		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(e.connections(""))).Err())
-		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		waiter := e.goLock(e.mutex(a, "orders", ttl(3*time.Second)))
-		_, err = e.mutex(e.Client("b"), "free", ttl(3*time.Second)).TryLock(e.Context())
+		lease := e.try(e.mutex(a, "orders", ttl(10*time.Second)))
+		waiter := e.goLock(e.mutex(a, "orders", ttl(10*time.Second)))
+		_, err = e.mutex(e.Client("b"), "free", ttl(10*time.Second)).TryLock(e.Context())
 		if err == nil || errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Errorf("TryLock: %v, want what is wrong", err)
 		}
@@ -288,6 +288,6 @@ func TestFault44_105_NoMoreConnections(t *testing.T) {
 		e.unlock(lease)
 		e.unlock(waiter.granted())
 		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", "1000").Err())
-		e.unlock(e.try(e.mutex(e.Client("b"), "free", ttl(3*time.Second))))
+		e.unlock(e.try(e.mutex(e.Client("b"), "free", ttl(10*time.Second))))
 	})
 }

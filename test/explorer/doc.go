@@ -24,8 +24,8 @@
 //
 // # What is left out of the models, and why
 //
-// The rules of a quorum have a simulation in internal/quorum, its scripts have tables in lockcore, and test/chaos
-// loses the data of its servers.
+// The rules of a quorum have tables in internal/quorum, its scripts have plays in lockcore, and test/chaos loses the
+// data of its servers.
 //
 // Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare
 // times, so only their order matters. Tables in lockcore test margins of milliseconds.
