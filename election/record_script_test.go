@@ -305,18 +305,18 @@ func TestLeaderRecordToTheMillisecond(t *testing.T) {
 			return e.Run("leader_renew", []string{key("lock"), key("leader"), key("terms")}, attempt, 60000, token, holder, `{"a":"b"}`, age, channel)
 		}
 		for range 2 {
-			e.Wants("the first renewal", renew(me, "17", "pod-1", 5), "2")
-			e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
+			testenv.Equal(e, "the first renewal", renew(me, "17", "pod-1", 5), "2")
+			testenv.Equal(e, "the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
 				"v": "1", "by": hash(me), "holder": "pod-1", "token": "17", "acquired": e.MS(-5 * time.Millisecond), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`,
 			}))
-			e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
-			e.Wants("the terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, -1).Val()), fmt.Sprintf("[17 %s 0 pod-1]", e.MS(-5*time.Millisecond)))
+			testenv.Equal(e, "its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
+			testenv.Equal(e, "the terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, -1).Val()), fmt.Sprintf("[17 %s 0 pod-1]", e.MS(-5*time.Millisecond)))
 			testenv.Must(e, e.Raw.Del(e.Context(), key("leader")).Err())
 		}
 		testenv.Must(e, e.Raw.RPush(e.Context(), key("terms"), slices.Repeat([]any{""}, 120)...).Err())
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 1, "by", hash(me), "released", 3).Err())
-		e.Wants("another attempt", renew("another", "19", "pod 2", 0), "2")
-		e.Wants("the newest terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, 1).Val()), fmt.Sprintf("[19 %s 3 pod 2 17 %s 0 pod-1]", e.MS(0), e.MS(-5*time.Millisecond)))
-		e.Wants("their number and TTL", fmt.Sprint(e.Raw.LLen(e.Context(), key("terms")).Val(), e.PTTL(key("terms"))), fmt.Sprint(100, 7*24*time.Hour))
+		testenv.Equal(e, "another attempt", renew("another", "19", "pod 2", 0), "2")
+		testenv.Equal(e, "the newest terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, 1).Val()), fmt.Sprintf("[19 %s 3 pod 2 17 %s 0 pod-1]", e.MS(0), e.MS(-5*time.Millisecond)))
+		testenv.Equal(e, "their number and TTL", fmt.Sprint(e.Raw.LLen(e.Context(), key("terms")).Val(), e.PTTL(key("terms"))), fmt.Sprint(100, 7*24*time.Hour))
 	})
 }

@@ -225,10 +225,10 @@ func TestLeaderKeepToTheMillisecond(t *testing.T) {
 				c.prepare()
 			}
 			for range 2 { // twice is safe
-				e.Wants(c.name, e.Run("leader_renew_member", []string{key("lock"), tomb, marker, key("leader")},
+				testenv.Equal(e, c.name, e.Run("leader_renew_member", []string{key("lock"), tomb, marker, key("leader")},
 					me, 50000, "2/5", "17", "pod-1", "{}", 5, channel), c.want)
 				if c.name != "of another type" {
-					e.Wants(c.name+": the state", e.state(), c.state)
+					testenv.Equal(e, c.name+": the state", e.state(), c.state)
 				}
 				c.want = strings.Replace(c.want, "[1 2]", "[1 1]", 1)
 			}
@@ -246,23 +246,23 @@ func TestLeaderViewToTheMillisecond(t *testing.T) {
 			return e.Run("leader_read_member", []string{key("lock"), key("leader"), marker}, "2/5")
 		}
 		e.member()
-		e.Wants("nothing", view(), "[1 -2 ]")
+		testenv.Equal(e, "nothing", view(), "[1 -2 ]")
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, 3*time.Second).Err())
-		e.Wants("a grant", view(), "[1 0 me]")
+		testenv.Equal(e, "a grant", view(), "[1 0 me]")
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "token", "17").Err())
-		e.Wants("a grant beside a record", view(), "[1 0 me token 17]")
+		testenv.Equal(e, "a grant beside a record", view(), "[1 0 me token 17]")
 		before := e.state()
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "by", hash(me)).Err())
-		e.Wants("a leader", view(), "[1 3000  by "+hash(me)+" token 17]")
+		testenv.Equal(e, "a leader", view(), "[1 3000  by "+hash(me)+" token 17]")
 		e.member("after", e.MS(time.Second))
-		e.Wants("the server waits", view(), "[1 -2 ]")
+		testenv.Equal(e, "the server waits", view(), "[1 -2 ]")
 		e.member("longest", 0)
-		e.Wants("any TTL", view(), "[1 -2 ]")
+		testenv.Equal(e, "any TTL", view(), "[1 -2 ]")
 		e.member("run", "f00")
-		e.Wants("the server has lost data", view(), "[8]")
+		testenv.Equal(e, "the server has lost data", view(), "[8]")
 		e.member("list", "3/5")
-		e.Wants("another list", view(), "[9 3/5]")
-		e.Wants("the state", before, "token=17 for -1ns locked for 3s")
+		testenv.Equal(e, "another list", view(), "[9 3/5]")
+		testenv.Equal(e, "the state", before, "token=17 for -1ns locked for 3s")
 	})
 }
 

@@ -55,7 +55,7 @@ func (w *wire) value() (v value, err error) {
 		return v, nil
 	}
 	n, err := strconv.Atoi(v.text)
-	if strings.IndexByte("$=!*>~%|", v.kind) < 0 || err != nil || n < -1 || n > maxLength {
+	if strings.IndexByte("$=!*>~%", v.kind) < 0 || err != nil || n < -1 || n > maxLength {
 		return v, fmt.Errorf("%w: %.20q", errMalformed, line)
 	}
 	v.text = ""
@@ -71,7 +71,7 @@ func (w *wire) value() (v value, err error) {
 		}
 		v.text = string(w.raw.Bytes()[at : at+n])
 		return v, nil
-	case '%', '|':
+	case '%':
 		n *= 2
 	}
 	for range n {
@@ -80,9 +80,6 @@ func (w *wire) value() (v value, err error) {
 			return v, err
 		}
 		v.items = append(v.items, item.text)
-	}
-	if v.kind == '|' { // attributes precede the value that they describe
-		return w.value()
 	}
 	return v, nil
 }

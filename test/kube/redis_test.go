@@ -134,7 +134,7 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-certs", restricted)
 	ours := servers.SelfSigned(t)
-	own, client := ours.Sign(t, "redis"), ours.Sign(t)
+	own, client := ours.Sign(t), ours.Sign(t)
 	c.kubectl("create", "configmap", "roots", "--from-file=ca.crt="+ours.Cert)
 	c.kubectl("create", "secret", "tls", "client", "--cert="+client.Cert, "--key="+client.Key)
 	c.kubectl("create", "secret", "generic", "redis", "--from-literal=password="+password)

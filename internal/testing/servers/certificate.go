@@ -24,34 +24,25 @@ type Certificate struct {
 	key    *ecdsa.PrivateKey
 }
 
-// SelfSigned returns a certificate for 127.0.0.1 and localhost. It is its own authority, and may sign others.
+// SelfSigned returns a certificate for 127.0.0.1, localhost and redis. It is its own authority, and may sign others.
 func SelfSigned(t testing.TB) *Certificate {
 	t.Helper()
-	return issue(t, nil, nil)
+	return issue(t, nil)
 }
 
-// Sign returns a certificate for hosts, by default for 127.0.0.1 and localhost.
-func (c *Certificate) Sign(t testing.TB, hosts ...string) *Certificate {
+// Sign returns a certificate for the same hosts.
+func (c *Certificate) Sign(t testing.TB) *Certificate {
 	t.Helper()
-	return issue(t, c, hosts)
+	return issue(t, c)
 }
 
-func issue(t testing.TB, by *Certificate, hosts []string) *Certificate {
+func issue(t testing.TB, by *Certificate) *Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: rand.Text()}, // a verifier finds an authority by its name
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: by == nil, BasicConstraintsValid: true,
-	}
-	if len(hosts) == 0 {
-		hosts = []string{"127.0.0.1", "localhost"}
-	}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "redis"},
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)

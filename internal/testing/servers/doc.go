@@ -2,10 +2,8 @@
 // has its own loopback port and its own temporary directory. Global state of the machine
 // is neither read nor changed.
 //
-// Servers are killed, and their directory is removed, at the end of their test. The shared database servers behind
-// [MariaDB] and [PostgreSQL] run until the test process ends. On Linux a server also ends when the test process is
-// killed. Other systems have no parent-death signal, so a killed test may leave its servers
-// running, but its directories are removed.
+// A server ends, and its directory is removed, with its test. Those behind [MariaDB] and [PostgreSQL] end with the
+// test process, and on Linux all of them end if it is killed.
 //
 // If a server is not installed, its tests are skipped. With the environment variable
 // NOONLOCK_REQUIRE_SERVERS=1 they fail. Servers do not work in a testing/synctest bubble.

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -22,10 +21,6 @@ import (
 // patience limits every wait of this package. It is generous, since machines that run
 // tests can be slow.
 const patience = 90 * time.Second
-
-// errExited means that the server exited before it was ready, for example because another
-// program took one of its ports.
-var errExited = errors.New("servers: the server exited before it was ready")
 
 // process runs a server program. Its exported methods are safe for concurrent use.
 type process struct {
@@ -156,27 +151,15 @@ func (p *process) begin(parent string, prepare func() error) (err error) {
 		return err
 	}
 	if err = prepare(); err == nil {
-		err = p.launch()
+		p.port, p.freePort, err = reservePort()
+	}
+	if err == nil {
+		if err = p.start(); err != nil {
+			p.freePort()
+		}
 	}
 	if err != nil {
 		p.removeFolder()
-	}
-	return err
-}
-
-func (p *process) launch() error {
-	var err error
-	for range 5 {
-		if p.port, p.freePort, err = reservePort(); err != nil {
-			return err
-		}
-		if err = p.start(); err == nil {
-			return nil
-		}
-		p.freePort()
-		if !errors.Is(err, errExited) {
-			return err
-		}
 	}
 	return err
 }
@@ -200,21 +183,20 @@ func (p *process) start() error {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	p.current.Store(&serverRun{cmd.Process, done})
-	var last error
-	inTime := poll(func() bool {
+	exited := false
+	if !poll(func() bool {
 		select {
 		case <-done:
-			last = errExited
+			exited, err = true, fmt.Errorf("it has ended: %v", cmd.ProcessState)
 		default:
-			last = p.ready(p.port)
+			err = p.ready(p.port)
 		}
-		return last == nil || errors.Is(last, errExited)
-	})
-	if !inTime {
+		return exited || err == nil
+	}) {
 		p.end(p.deathSignal)
 	}
-	if last != nil {
-		return fmt.Errorf("%s: not ready within %v: %w\n%s", p.name, patience, last, p.logTail())
+	if err != nil {
+		return fmt.Errorf("%s: not ready within %v: %w\n%s", p.name, patience, err, p.logTail())
 	}
 	return nil
 }
@@ -250,20 +232,12 @@ func (p *process) endWith(tb testing.TB) {
 
 // poll waits for condition, and reports whether it was met in time.
 func poll(condition func() bool) bool {
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for {
-		if condition() {
-			return true
-		}
-		select {
-		case <-again.C:
-		case <-deadline.C:
-			return condition()
+	for began := time.Now(); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > patience {
+			return false
 		}
 	}
+	return true
 }
 
 // reservePort reserves a loopback port for a server. The server may also use the next port, and the two ports 10000
@@ -271,8 +245,7 @@ func poll(condition func() bool) bool {
 //
 // All of them are below the kernel's ephemeral ports. Otherwise, a client could get the port of a stopped server. The
 // UDP port of the same number stays bound until free is called, as no server here uses UDP. So the servers of all test
-// processes have different ports, even while a server is stopped. Another program may still take a port before the
-// server does, so launch retries.
+// processes have different ports, even while a server is stopped.
 func reservePort() (port int, free func(), err error) {
 	for range 100 {
 		port = 12000 + 2*rand.IntN(5000)
@@ -302,6 +275,4 @@ func Port(tb testing.TB) int {
 	return port
 }
 
-func loopback(port int) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -53,7 +53,7 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 	secure := slices.ContainsFunc(conf, func(line string) bool { return strings.HasPrefix(line, "tls-cert-file ") })
 	must(tb, s.begin(memory(), func() error {
 		file := filepath.Join(s.dir, "redis.conf")
-		// The ports are arguments after the file, since they differ between tries of launch.
+		// The ports are arguments after the file, since it is made before they are known.
 		s.argv = func(port int) []string {
 			argv := []string{program, file, "--dir", s.dir, "--port", strconv.Itoa(port)}
 			if secure {

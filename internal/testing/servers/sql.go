@@ -19,11 +19,10 @@ import (
 // it and none outside it. The password consists of letters and digits, so a DSN needs no
 // quoting.
 type SQL struct {
-	Host     string
-	Port     int
-	User     string
-	Password string
-	Database string
+	Host string
+	Port int
+
+	User, Password, Database string
 }
 
 // SQLServer is a database server that belongs to one test, which can kill, pause or

@@ -72,11 +72,10 @@ func (e *Env) Direct() *redis.Options {
 // Link returns options for a client with a separate network, and that network.
 func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 	e.Helper()
+	f := lockcoretest.NewFaults()
 	if e.Bubble != nil {
-		f := lockcoretest.NewFaults()
 		return e.Bubble.OptionsVia(f), f
 	}
-	f := lockcoretest.NewFaults()
 	e.Cleanup(f.Close)
 	opt := e.Direct()
 	faulty := f.Dialer(nil)

@@ -187,12 +187,6 @@ func (e *Timed) Run(script string, keys []string, args ...any) string {
 	return fmt.Sprint(answer)
 }
 
-// Wants asserts that got equals want.
-func (e *Timed) Wants(what, got, want string) {
-	e.Helper()
-	Equal(e, what, got, want)
-}
-
 // IsScript reports whether a request runs a script of the library: with EVAL in the first call, then with EVALSHA.
 // Requests of wire.Command are EVAL, too, but contain unpack(ARGV).
 func IsScript(cmd []string) bool {

@@ -146,10 +146,8 @@ func (s *site) beginFault() {
 	s.mu.Unlock()
 	for _, n := range s.nodes {
 		switch {
-		case n.spared && n == s.alwaysCut:
-			n.link.Cut()
-		case n.spared:
-		case s.fault.begin == nil:
+		case n.spared && n != s.alwaysCut:
+		case n.spared, s.fault.begin == nil:
 			n.link.Cut()
 		default:
 			s.fault.begin(s.Env, n)
