@@ -59,21 +59,23 @@ func TestMain(m *testing.M) {
 func theChromium(tb testing.TB) context.Context {
 	tb.Helper()
 	path := servers.Program(tb, "chromium", "chromium", "google-chrome")
-	chromium.Do(func() {
-		// Host names are not looked up, and nothing is sent to another machine. A tab of another test may
-		// cover this one.
-		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
-			chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
-			chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
-			chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
-			chromedp.Flag("lang", "en-US"))
-		all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
-		ctx, stop := chromedp.NewContext(all)
-		chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() }
-		_, chromium.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
-	})
+	chromium.Do(func() { startChromium(path) })
 	testenv.Must(tb, chromium.err)
 	return chromium.ctx
+}
+
+func startChromium(path string) {
+	// Host names are not looked up, and nothing is sent to another machine. A tab of another test may
+	// cover this one.
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU,
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
+		chromedp.Flag("disable-features", "CalculateNativeWinOcclusion,Translate,OptimizationHints,MediaRouter"),
+		chromedp.Flag("lang", "en-US"))
+	all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, stop := chromedp.NewContext(all)
+	chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() }
+	_, chromium.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
 }
 
 // A tab is a tab of the browser, with an own profile.

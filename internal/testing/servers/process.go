@@ -67,7 +67,7 @@ func Start(cmd *exec.Cmd) (exited chan struct{}, err error) {
 
 // attributes puts a program into its own process group, so that an interrupt from the
 // terminal reaches only the test process. On Linux, the kernel sends deathSignal to the
-// program when the thread that started the program ends. Other systems have no such signal.
+// program when the thread that started the program ends. Other systems cannot do this.
 func attributes(credential *syscall.Credential, deathSignal syscall.Signal) *syscall.SysProcAttr {
 	all := &syscall.SysProcAttr{Setpgid: true, Credential: credential}
 	if field := reflect.ValueOf(all).Elem().FieldByName("Pdeathsig"); field.IsValid() {
@@ -122,7 +122,7 @@ func (p *process) Pause() {
 }
 
 // isStopped reports whether every thread has stopped. When kill returns, the SIGSTOP may not have been delivered yet.
-// Other systems than Linux have no such files, and SIGSTOP takes effect quickly there.
+// Other systems than Linux do not have these files, and SIGSTOP takes effect quickly there.
 func (p *process) isStopped() bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid())) // the pattern is valid
 	return !slices.ContainsFunc(threads, func(thread string) bool {
