@@ -67,14 +67,14 @@ func TestFault63_141_NobodyReadsTheOutput(t *testing.T) {
 				e.Until("the command runs", func() bool { return !e.lockFree(lock) })
 			}
 
-			_, code, _ := start("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", prints)
+			_, code, _ := start("run", "--lock", "orders", "--ttl", "5s", "--", "sh", "-c", prints)
 			runs("orders")
 			e.must("release", "orders", "--yes")
 			if got := code(); got != 76 {
 				t.Errorf("run: exit code %d", got)
 			}
 
-			signal, code, _ := start("elect", "board", "--lease", "1s", "--", "sh", "-c", prints)
+			signal, code, _ := start("elect", "board", "--lease", "5s", "--", "sh", "-c", prints)
 			runs("election/board")
 			signal()
 			if got := code(); got != 143 || !e.lockFree("election/board") {
