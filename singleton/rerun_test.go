@@ -45,7 +45,9 @@ func TestRerun(t *testing.T) {
 			return again.RunID == failed.RunID && again.Attempt == 1 && again.Token > failed.Token
 		})
 		f.counts(1, "interventions_total", "action", "rerun")
-		f.log.Lines(t, 1, `"action"="rerun" "by"="ann@host" "reason"="the database was away"`)
+		f.Until("it is logged", func() bool {
+			return f.log.Count(`"action"="rerun" "by"="ann@host" "reason"="the database was away"`) == 1
+		})
 		testenv.Equal(t, "measured delays", f.series("start_delay_seconds"), delays)
 		if at := f.series("last_success_timestamp_seconds"); at < newest {
 			t.Errorf("the newest success went from %v back to %v", newest, at)
