@@ -74,7 +74,7 @@ func startChromium(path string) {
 		chromedp.Flag("lang", "en-US"))
 	all, stopAll := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, stop := chromedp.NewContext(all)
-	chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() }
+	chromium.ctx, chromium.stop = ctx, func() { stop(); stopAll() } //nolint:fatcontext // it starts once
 	_, chromium.err = chromedp.Run(ctx, chromedp.Evaluate[int]("1"))
 }
 
