@@ -143,8 +143,9 @@ race)
 	# goroutine. What runs in a bubble and on a real server runs only in the bubble, and with two of the
 	# four kinds of locks. Fewer tests run at a time, as they compute all the time.
 	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false' -p 2 -parallel 4)
-	flags+=(-skip 'Scripts|/^(redis|reentrant|write)$|//^redis$')
-	packages=(./lockcore/... ./election/... ./singleton ./singleton/internal/{ledger,plan,replica} ./statusz ./healthz ./internal/...)
+	flags+=(-skip 'Scripts|Plays|ToTheMillisecond|MessagesAndNotes|WhoseTokenIsKept|ManySlots|/^(redis|reentrant|write)$|//^redis$')
+	packages=(./lockcore/... ./election/... ./singleton ./singleton/internal/{ledger,plan,replica} ./statusz ./healthz)
+	packages+=(./internal/{cluster,holding,lease,lock,logqueue,readiness,registry,several,wire/...})
 	budget=600
 	;;
 topologies)
