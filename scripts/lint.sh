@@ -61,10 +61,7 @@ unraised() {
 
 # linted FOLDER: the linters read the module. By day, they read those with many dependencies only after a change.
 linted() {
-	local base
-	[[ -z ${NOONLOCK_NIGHTLY:-} && ${1#"$PWD/"} =~ ^(adapters/clientgo|bench|examples/lottery)$ ]] || return 0
-	base=$(since)
-	[[ -z $base ]] || ! git diff --quiet "$base" -- "$1" .golangci.yml || [[ -n $(git status --porcelain -- "$1") ]]
+	[[ ! ${1#"$PWD/"} =~ ^(adapters/clientgo|bench|examples/lottery)$ ]] || changed "$1" .golangci.yml
 }
 
 # shellcheck source=scripts/since.sh

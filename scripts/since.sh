@@ -9,3 +9,10 @@ since() {
 		base=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
 	echo "$base"
 }
+
+# changed PATH...: there is a change since that commit, or make nightly runs, which checks everything.
+changed() {
+	local base
+	base=$(since)
+	[[ -n ${NOONLOCK_NIGHTLY:-} || -z $base || -n $(git status --porcelain -- "$@") ]] || ! git diff --quiet "$base" -- "$@"
+}
