@@ -125,7 +125,7 @@ func TestSabotage(t *testing.T) {
 	for _, s := range sabotages {
 		t.Run(strings.ReplaceAll(s.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			found, after := s.run(t, slices.Concat(s.edits, s.both), s.careless, 40*time.Second)
+			found, after := s.run(t, slices.Concat(s.edits, s.both), s.careless, 80*time.Second)
 			if !slices.ContainsFunc(found, func(v judge.Violation) bool { return v.Rule == s.rule }) {
 				t.Fatalf("not found in %v, only %v", after, found)
 			}
