@@ -144,17 +144,22 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 					if flags != "" {
 						times = "100"
 					}
-					side := func(verb string) *exec.Cmd {
+					// A lease that must end soon is short. The others outlive a pause of a busy machine.
+					ttl := "4s"
+					if strings.Contains(state, "lost") || strings.Contains(state, "frozen") {
+						ttl = "2s"
+					}
+					side := func(verb, ttl string) *exec.Cmd {
 						args := map[string]string{
-							"run": "run --lock NAME --ttl 2s", "read": "run --lock NAME --ttl 2s --mode read", "write": "run --lock NAME --ttl 2s --mode write",
-							"elect": "elect NAME --lease 2s", "cron": "cron NAME @yearly --ttl 2s --drain 100ms --max-attempts 2 " + flags,
+							"run": "run --lock NAME --ttl TTL", "read": "run --lock NAME --ttl TTL --mode read", "write": "run --lock NAME --ttl TTL --mode write",
+							"elect": "elect NAME --lease TTL", "cron": "cron NAME @yearly --ttl TTL --drain 100ms --max-attempts 2 " + flags,
 						}[verb]
-						cmd := e.program(append(strings.Fields(strings.ReplaceAll(args, "NAME", name)), "--", "sh", "-c", strings.NewReplacer("FILE", s.file, "TIMES", times).Replace(script))...)
+						cmd := e.program(append(strings.Fields(strings.NewReplacer("NAME", name, "TTL", ttl).Replace(args)), "--", "sh", "-c", strings.NewReplacer("FILE", s.file, "TIMES", times).Replace(script))...)
 						cmd.Stderr = log
 						return cmd
 					}
 					testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all").Err())
-					s.a = side(verb)
+					s.a = side(verb, ttl)
 					s.a.Env = append(s.a.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//"+name+":secret@", 1))
 					follow(t, s.a)
 					if verb == "cron" {
@@ -164,7 +169,7 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 					e.Until("the command works", func() bool {
 						return len(s.writers()) > 0 && (what != "setsid" || len(s.left()) > 0)
 					})
-					follow(t, side(cmp.Or(map[string]string{"read": "write", "write": "read"}[verb], verb)))
+					follow(t, side(cmp.Or(map[string]string{"read": "write", "write": "read"}[verb], verb), "4s"))
 					doing.do(s)
 					frozen, kind := strings.Contains(state, "frozen"), strings.NewReplacer("read", "run", "write", "run").Replace(verb)
 					code, ok := doing.code[kind]
