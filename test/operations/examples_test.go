@@ -20,12 +20,12 @@ import (
 // does not wait for the work. test/kube has a leader that is killed.
 func stoppedLeader(w *world) {
 	w.cli(w.redis, "ACL SETUSER app on >hunter2 ~* &* +@all")
-	start := func(identity string) *program {
-		return w.start("leader --json --http 127.0.0.1:0 --lease 1h --finish 200ms --identity "+identity, "REDIS_URL=redis://app:hunter2@"+w.redis.Addr())
+	start := func(identity, finish string) *program {
+		return w.start("leader --json --http 127.0.0.1:0 --lease 1h --finish "+finish+" --identity "+identity, "REDIS_URL=redis://app:hunter2@"+w.redis.Addr())
 	}
-	a := start("a")
+	a := start("a", "200ms")
 	a.logs(`"msg":"work started"`)
-	b := start("b")
+	b := start("b", "1m") // the second signal comes meanwhile
 	b.logs(`"msg":"new leader","leader":"a"`)
 	a.answers("/leader", http.StatusOK, `"leader":"a","leading":true`)
 	b.answers("/leader", http.StatusServiceUnavailable, `"leader":"a","leading":false`)
