@@ -3,6 +3,8 @@ package sqlcheck
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -27,12 +29,13 @@ func isCommit(b []byte) bool {
 
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, address)
-	return &linkConn{c, l}, err
+	return &linkConn{Conn: c, link: l}, err
 }
 
 type linkConn struct {
 	net.Conn
-	link *link
+	link    *link
+	unheard atomic.Bool // the next reply is lost
 }
 
 func (c *linkConn) Write(b []byte) (int, error) {
@@ -40,13 +43,18 @@ func (c *linkConn) Write(b []byte) (int, error) {
 		return c.Conn.Write(b)
 	}
 	c.link.struck.Add(1)
-	defer c.Close()
-	if !c.link.reply {
-		return len(b), nil
+	if c.link.reply {
+		c.unheard.Store(true)
+		return c.Conn.Write(b)
 	}
-	n, err := c.Conn.Write(b)
-	if err == nil { // the server has certainly committed when it has answered
-		_, err = c.Read(make([]byte, 4096))
+	return len(b), c.Close()
+}
+
+// Read loses the reply when it has arrived, so the server has certainly committed. A driver may read while it writes.
+func (c *linkConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.unheard.Load() {
+		return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
 	}
 	return n, err
 }
