@@ -145,7 +145,7 @@ race)
 	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false' -p 2 -parallel 4)
 	flags+=(-skip 'Scripts|Plays|ToTheMillisecond|MessagesAndNotes|WhoseTokenIsKept|ManySlots|/^(redis|reentrant|write)$|//^redis$')
 	packages=(./lockcore/... ./election/... ./singleton ./singleton/internal/{ledger,plan,replica} ./statusz ./healthz)
-	packages+=(./internal/{cluster,holding,lease,lock,logqueue,readiness,registry,several,wire/...})
+	packages+=(./internal/{cluster,console/...,holding,lease,lock,logqueue,readiness,registry,several,testing/...,wire/...})
 	budget=600
 	;;
 topologies)
