@@ -183,9 +183,9 @@ func TestFault41_ForgedMessages(t *testing.T) {
 }
 
 // A wait ends with its context. It leaves the queue, and its place costs no time. Its error has the cause, and names
-// the holder and the owner, as that of TryLock does: of the first waiters and those behind them, on a new Client,
-// whose first request does not queue, and on one that has waited before. It names the holder of the last look, also in
-// an outage.
+// the holder and the owner, as the error of TryLock does. This holds for all waiters: on a new Client, whose first
+// request does not queue, and on a Client that has waited before. The holder is the one of the last look, also in an
+// outage.
 // Caught mutants: the replies to queued waiters do not carry the holder; the error of a wait does not contain it.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	onAllKinds(t, func(e *env) {

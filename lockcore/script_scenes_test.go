@@ -341,8 +341,8 @@ func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
 		pass 600ms; A.1w/me tries => held _`}})
 }
 
-// A release that leaves the lock free writes the end into the record of an election, once: into any record if it held
-// the lock of one server, and otherwise only into that of its own attempt. A release without a tombstone leaves none.
+// A release that leaves the lock free writes the end into the record of an election, once. If it held the lock of one
+// server, it writes into any record. Otherwise it writes only into the record of its own attempt. A release without a tombstone leaves none.
 func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 	t.Parallel()
 	const stays = "leader => holder=pod v=1"
@@ -368,8 +368,8 @@ func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 	}
 }
 
-// A name is of the kind that holds it, or else of that of its first waiter: a Mutex, the locks with owners, which are
-// one kind, or a Semaphore. Other kinds are refused, and a waiter loses its turn to nobody.
+// The kind of a name is the kind of its holder, or without a holder, the kind of its first waiter. The kinds are Mutex,
+// the locks with owners together, and Semaphore. Other kinds are refused, and a waiter loses its turn to nobody.
 func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for held, others := range map[string]string{

@@ -111,7 +111,7 @@ func TestFault80_147_AScheduleChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		former, next string
 		takes        time.Duration // a draw
-		away         time.Duration // how long no replica is alive; 0: the old one continues
+		away         time.Duration // how long no replica is alive. With 0, the old one continues
 		dies         bool
 		shared       bool // the new replica starts before a full hour, when a tick of both schedules is due
 	}{

@@ -139,7 +139,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// No server gets a port of another one, which may be stopped, or one that a client could take.
+// Servers have different ports, also while one of them is stopped. No client could take one of these ports.
 func TestPortsAreReserved(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
