@@ -31,6 +31,7 @@ type scriptPlay struct {
 	ear    *redis.PubSub
 	runID  string            // of the server, R in steps
 	member map[string]string // the marker of a member of a quorum
+	failed error             // of the last script that ran
 }
 
 // A scriptScene is a row of a table of plays. It is played for each family, once and with each script twice.
@@ -76,6 +77,10 @@ func (e *timed) plays(family string, times int, steps string) {
 			what, want, asserts := strings.Cut(step, "=>")
 			if words := strings.Fields(what); len(words) > 0 {
 				got := strings.Fields(p.step(words[0], words[1:], asserts))
+				if !asserts && p.failed != nil {
+					p.Errorf("%s, each script %d times: %s\nfails: %v", family, times, step, p.failed)
+				}
+				p.failed = nil
 				if asserts && !matches(words[0], got, strings.Fields(want)) {
 					p.Errorf("%s, each script %d times: %s\nbut %s", family, times, step, strings.Join(got, " "))
 				}
@@ -506,9 +511,12 @@ func (p *scriptPlay) asksMember(me, verb string, given map[string]string) string
 // runs runs a script as often as the play does, and returns the first answer.
 func (p *scriptPlay) runs(script string, keys []string, args []any) string {
 	p.Helper()
-	answer := p.eval(script, keys, args)
+	answer, err := p.eval(script, keys, args)
+	p.failed = err
 	for range p.times - 1 {
-		p.eval(script, keys, args)
+		if _, again := p.eval(script, keys, args); err == nil && again != nil {
+			p.Errorf("%s: its second run fails: %v", script, again)
+		}
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(answer, "["), "]")
 }

@@ -49,11 +49,12 @@ const minute, week = time.Minute, 7 * 24 * time.Hour
 
 func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
-	return e.eval(script, keys, argv(script, args...))
+	answer, _ := e.eval(script, keys, argv(script, args...))
+	return answer
 }
 
-// eval runs a script, and returns an answer of an acquire as a list.
-func (e *timed) eval(script string, keys []string, args []any) string {
+// eval runs a script, and returns an answer of an acquire as a list, and an error also as a text.
+func (e *timed) eval(script string, keys []string, args []any) (string, error) {
 	e.Helper()
 	source := call(lockcore.ScriptSource(script)).Must(e.env)
 	if e.edit != nil {
@@ -61,12 +62,12 @@ func (e *timed) eval(script string, keys []string, args []any) string {
 	}
 	answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
 	if err != nil {
-		return err.Error()
+		return err.Error(), err
 	}
 	if list, ok := listed(answer); ok && strings.HasSuffix(script, "_acquire") {
 		answer = list
 	}
-	return fmt.Sprint(answer)
+	return fmt.Sprint(answer), nil
 }
 
 // The first grant of a handle sets the TTL of the counter, and then the first one after each second.
