@@ -134,7 +134,7 @@ func (p *runPath) replay(t *testing.T) {
 		for i := range nets {
 			nets[i] = lockcoretest.NewFaults()
 			mine, stopOne := context.WithCancel(ctx)
-			p.inject(t, nets[i], i, stopOne)
+			p.inject(t, &all, nets[i], i, stopOne)
 			rdb := redis.NewClient(p.server.OptionsVia(nets[i]))
 			c, err := lockcore.New(rdb, lockcore.Config{Identity: string(rune('A' + i)), Logger: lockcore.Discard})
 			must(t, err)
@@ -199,8 +199,8 @@ func (p *runPath) mutate(t *testing.T) {
 	})
 }
 
-// inject injects the events of a replica, and notes its requests.
-func (p *runPath) inject(t *testing.T, net *lockcoretest.Faults, replica int, stop func()) {
+// inject injects the events of a replica, and notes its requests. The goroutines of events belong to all.
+func (p *runPath) inject(t *testing.T, all *sync.WaitGroup, net *lockcoretest.Faults, replica int, stop func()) {
 	t.Helper()
 	_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 		if !testenv.IsScript(cmd) {
@@ -225,11 +225,11 @@ func (p *runPath) inject(t *testing.T, net *lockcoretest.Faults, replica int, st
 			case e.what.kind == shutdown:
 				stop()
 			case e.what.kind == pause:
-				go func() {
+				all.Go(func() {
 					_ = p.job.Pause(context.Background())
 					time.Sleep(2 * time.Second)
 					_ = p.job.Resume(context.Background())
-				}()
+				})
 			}
 		}
 		return false
