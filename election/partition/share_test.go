@@ -154,6 +154,10 @@ func TestWhoIsToldOfPartitions(t *testing.T) {
 		e.Received(heard, shares)
 		join("w")
 		told("w joins", "x")
+		for me, more := range map[string]string{"x": "1]", "y": "0]"} {
+			answer := strings.Fields(share(me, "sync", ""))
+			testenv.Equal(e, me+" must give back", answer[len(answer)-1], more)
+		}
 		give("x", "1")
 		told("x gives back", "w")
 		share("w", "sync", "")

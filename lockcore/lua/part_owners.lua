@@ -70,10 +70,8 @@ local function verdict(lock, s, mode, now)
       return 'in'
     end
     return 'wait', first_end(lock, now)
-  elseif s.count > 0 then
-    if mode == 'r' or s.writer then -- no other owner writes while this one has an entry
-      return 'in'
-    elseif redis.call('ZCOUNT', lock, '0', BELOW_COUNT) > s.count then
+  elseif s.count > 0 then -- no other owner writes
+    if mode == 'w' and not s.writer and redis.call('ZCOUNT', lock, '0', BELOW_COUNT) > s.count then
       return 'upgrade'
     end
   elseif s.ends and mode == 'w' then
@@ -109,17 +107,16 @@ local function remove(lock, s, attempt)
   return s.ends < before
 end
 
--- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has expired meanwhile, the
--- write would create it without a TTL: then the kind is a new member, and the key is deleted.
+-- enter adds an entry for an attempt that has none. As in extend, the TTL is set first. If the key has expired
+-- meanwhile, the write would create it without a TTL: then the kind is a new member, and the key is deleted.
 local function enter(lock, s, mode, attempt, token, till)
   if not s.ends then
     create(lock, s.owner, token, mode, till, attempt)
     return
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
-  local count = s.mine and s.count or s.count + 1
-  if redis.call('ZADD', lock, FROM_COUNT, tag, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
-    score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
+  if redis.call('ZADD', lock, FROM_COUNT, tag, whole(COUNT + s.count + 1), 'n:' .. s.owner, '-' .. token,
+    't:' .. attempt, score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
     redis.call('DEL', lock)
   end
 end
