@@ -94,7 +94,7 @@ func (l *library) loads(t *testing.T, rdb *redis.Client, m mutant) {
 func TestMutants(t *testing.T) {
 	wanted := strings.Split(os.Getenv("NOONLOCK_MUTANTS"), ",")
 	if wanted[0] == "" {
-		t.Skip("all mutants take a quarter of an hour: .ci/run tries those of changed lines, make nightly all")
+		t.Skip("all mutants take half an hour: .ci/run tries those of changed lines, make nightly all")
 	}
 	l := newLibrary(t)
 	hints, survivors := readKillers(t), readSurvivors(t)
