@@ -79,8 +79,10 @@ func TestScriptPlays(t *testing.T) {
 			anew; lock A.1w/me:1000 A.3r/me; A.4r/you joins => near 1001 @0 A.1w/me
 			anew; lock A.2w/me:-1 key:3600000; A.1w/me tries => held #0 // not the token of the last one
 			anew; lock A.3r/me; A.3r/me looks ttl=120000; lock => A.3r/me:120000
-			anew; lock A.1r/me:0 A.2r/you:-1 key:3600000; A.3w/x tries => busy _ A.1r/me; anew; lock A.1w/me:0 A.2w/me:-1 key:3600000; A.3w/x tries => busy _ A.1w/me
-			anew; lock A.1r/me:-1 A.2r/me:-1 A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 1; anew; lock A.1r/me:-1 A.2r/me A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 2
+			anew; lock A.1r/me:0 A.2r/you:-1 key:3600000; A.3w/x tries => busy _ A.1r/me
+			anew; lock A.1w/me:0 A.2w/me:-1 key:3600000; A.3w/x tries => busy _ A.1w/me
+			anew; lock A.1r/me:-1 A.2r/me:-1 A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 1
+			anew; lock A.1r/me:-1 A.2r/me A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 2
 			anew; lock A.2w/me:-1 key:3600000; redis zadd lock 5 no-entry; A.1w/you tries => held #0; lock => A.1w/you:60000`},
 		// A waiter is taken to be alive until the millisecond that is written down, and not in it; and not at all if
 		// nothing is.
