@@ -25,7 +25,13 @@ import (
 // whatever the length of the queue.
 // Caught mutants: a release notifies all waiters; all waiters look at each hand-over.
 func TestFault40_ThousandWaiters(t *testing.T) {
-	onAllKinds(t, func(e *env) {
+	forKinds(t, serverKinds(), func(t *testing.T, kind string) { onOneServer(t, thousandWait(kind)) })
+}
+
+// thousandWait is the story of TestFault40_ThousandWaiters for one kind of lock.
+func thousandWait(kind string) func(e *env) {
+	return func(e *env) {
+		e.use(kind)
 		waiters := testenv.Size(400, 1000)
 		watch := e.hears("noonlock:ch:*")
 		var commands, messages, grants atomic.Int64
@@ -107,7 +113,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 		}
 		watch.Close()
 		listener.Wait()
-	})
+	}
 }
 
 // connections counts the lines of CLIENT LIST that contain a field.
