@@ -107,16 +107,18 @@ local function remove(lock, s, attempt)
   return s.ends < before
 end
 
--- enter adds an entry for an attempt that has none. As in extend, the TTL is set first. If the key has expired
--- meanwhile, the write would create it without a TTL: then the kind is a new member, and the key is deleted.
+-- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has expired meanwhile, the
+-- write would create it without a TTL: then the kind is a new member, and the key is deleted. A waiter has an entry
+-- only if that had ended, was one of too many to remove, and the clock was then set back.
 local function enter(lock, s, mode, attempt, token, till)
   if not s.ends then
     create(lock, s.owner, token, mode, till, attempt)
     return
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
-  if redis.call('ZADD', lock, FROM_COUNT, tag, whole(COUNT + s.count + 1), 'n:' .. s.owner, '-' .. token,
-    't:' .. attempt, score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
+  local count = s.mine and s.count or s.count + 1
+  if redis.call('ZADD', lock, FROM_COUNT, tag, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
+    score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
     redis.call('DEL', lock)
   end
 end
