@@ -46,7 +46,7 @@ func ownedRights(t testing.TB) []string {
 func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	cfg := ttl(3 * time.Second)
+	cfg := ttl(6 * time.Second)
 	as := func(user string, rules ...string) *lockcore.Client {
 		return e.ClientWith(e.As(user, rules...), lockcore.Config{Identity: user})
 	}
@@ -54,7 +54,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 		lease, waiter := e.try(e.mutex(a, name, cfg)), e.queued(e.mutex(a, name, cfg))
 		e.refused(e.mutex(a, name, cfg))
 		_ = e.queued(e.mutex(a, name, cfg)).quits()
-		e.Pass(1300 * time.Millisecond) // a renewal
+		e.Pass(2300 * time.Millisecond) // a renewal
 		must(e, lease.Context().Err())
 		e.unlock(lease)
 		return waiter.granted()
@@ -107,7 +107,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	opt.DB, opt.ClientName = 3, "replica"
 	m := call(e.ClientWith(opt, lockcore.Config{}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.try(m))
-	m = call(e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)).Must(e)
+	m = call(e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", ttl(3*time.Second))).Must(e)
 	e.unlock(e.lock(m))
 	e.usesAll(documented(t, "LockDelay needs"))
 	for _, l := range e.Raw.ACLLog(e.Context(), 100).Val() {

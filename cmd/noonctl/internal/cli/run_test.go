@@ -176,7 +176,7 @@ func exitOf(t *testing.T, cmd *exec.Cmd) int {
 func TestRunAfterForceRelease(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	cmd := e.program("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", "echo on; sleep 600")
+	cmd := e.program("run", "--lock", "orders", "--ttl", "4s", "--", "sh", "-c", "echo on; sleep 600")
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	follow(t, cmd)()
