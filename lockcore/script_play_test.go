@@ -20,7 +20,7 @@ import (
 //
 //	ATTEMPT VERB OPTIONS => ANSWER
 //
-// A.1 is an attempt of process A, of the play's family; if that is "owned", its owner A.1 writes. A.1r/me reads for the
+// A script whose answer is not compared must not fail. A.1 is an attempt of process A, of the play's family; if that is "owned", its owner A.1 writes. A.1r/me reads for the
 // owner me, and A.1p/- is an attempt of a Semaphore. The verbs are in request and asksMember. The other steps set a
 // key, see set, or compare it with the words after "=>"; "_" is any word. All times are milliseconds. @5 is the time
 // 5 ms after the start of the play, and #5 is the token of 5 µs after it.

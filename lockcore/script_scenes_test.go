@@ -81,7 +81,7 @@ func TestScriptPlays(t *testing.T) {
 			anew; lock A.3r/me; A.3r/me looks ttl=120000; lock => A.3r/me:120000
 			anew; lock A.1r/me:0 A.2r/you:-1 key:3600000; A.3w/x tries => busy _ A.1r/me
 			anew; lock A.1w/me:0 A.2w/me:-1 key:3600000; A.3w/x tries => busy _ A.1w/me
-			anew; lock A.1r/me B.1r/you; queue A.1r/me; C.1r/x joins => held #1; A.1r/me leaves => 1
+			anew; lock A.1r/me B.1r/you; queue A.1r/me; C.1r/x joins => held #1; A.1r/me leaves => 1 // the waiter has an entry, too
 			anew; lock A.1r/me:-1 A.2r/me:-1 A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 1
 			anew; lock A.1r/me:-1 A.2r/me A.3r/me; B.1r/you tries => held #0; A.3r/me leaves => 2
 			anew; lock A.2w/me:-1 key:3600000; redis zadd lock 5 no-entry; A.1w/you tries => held #0; lock => A.1w/you:60000`},
