@@ -93,12 +93,13 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 			err := c.le.Ready()
 			return errors.Is(err, election.ErrNotReady) && strings.Contains(err.Error(), c.says) && errors.Is(err, lockcore.ErrWrongKind) == (c.says == "WRONGTYPE")
 		}
+		logged := func(c *candidate) int { return c.log.Count("cannot campaign", c.says, `"error"=`) }
 		for _, c := range all {
-			e.Until(c.name+" is not ready", func() bool { return said(c) })
+			e.Until(c.name+" is not ready, and says why", func() bool { return said(c) && logged(c) > 0 })
 		}
 		e.Pass(3*retryPeriod + 1500*time.Millisecond) // a failure is logged after a second
 		for _, c := range all {
-			if !said(c) || c.log.Count("cannot campaign", c.says, `"error"=`) != 1 {
+			if !said(c) || logged(c) != 1 {
 				t.Errorf("%s: Ready says %v, and it logs\n%s", c.name, c.le.Ready(), c.log.String())
 			}
 		}
